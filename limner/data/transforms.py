@@ -40,8 +40,13 @@ _FILTERS = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 
-# The released code's ranges; torchvision's `RandomResizedCrop` would go down to 8% of the area.
-_AREA = (0.8, 1.0)
+# Beyond these a network sees nothing of what it was trained on, and four times the side is 16 times the work.
+Scale = Annotated[float, Field(ge=0.25, le=4.0)]
+
+# A share of a picture's area.
+Share = Annotated[float, Field(gt=0, le=1)]
+
+# The released code's range.
 _ASPECT = (3 / 4, 4 / 3)
 
 
@@ -55,13 +60,21 @@ class ImageSettings(Settings):
     """(height, width) of the network's input in pixels."""
 
     train_crop: Literal["random", "scaled", "pad"] = "random"
-    """Training crop: "random" place; "scaled", 80–100% of the area at aspect 3/4–4/3; "pad" then "random"."""
+    """Training crop: "random" place; "scaled", `train_area` of the picture at aspect 3/4–4/3; "pad" then "random"."""
+
+    # The released code's; torchvision's `RandomResizedCrop` would go down to 8% of the area.
+    train_area: tuple[Share, Share] = (0.8, 1.0)
+    """Smallest and largest share of a picture that a "scaled" training crop shows."""
 
     pad: Annotated[int, Field(ge=0, le=512)] = 10
     """Pixels added to each side with the edge's colours where train_crop is "pad"."""
 
     flip: bool = True
     """Mirror half of the training views, average plain and mirrored at test; off where left and right are described."""
+
+    test_scales: Annotated[tuple[Scale, ...], Field(min_length=1)] = (1.0,)
+    """Sizes of the crop that testing averages, as multiples of its sides; each costs its square. Where training caches
+    features, validation has the crop as it is."""
 
     interpolation: Literal["bilinear", "bicubic", "lanczos", "nearest"] = "bilinear"
     """Filter of the resizing; all but "nearest" widen when they shrink a picture (antialiasing)."""
@@ -71,6 +84,12 @@ class ImageSettings(Settings):
 
     scaled_decoding: bool = True
     """JPEG files may be decoded at 1/2, 1/4 or 1/8 before they are resized: faster, other pixels by 1/255 or so."""
+
+    @model_validator(mode="after")
+    def _area_is_a_range(self) -> "ImageSettings":
+        if self.train_area[0] > self.train_area[1]:
+            raise ValueError(f"train_area={list(self.train_area)}: the smallest share comes first")
+        return self
 
     @model_validator(mode="after")
     def _crop_fits(self) -> "ImageSettings":
@@ -92,7 +111,12 @@ class ImageSettings(Settings):
         """The values that change an embedding; training's crops do not."""
         # the last three only where they differ, so that stores made before they existed keep their fingerprint
         later = [self.interpolation, self.long_side, self.scaled_decoding]
-        return [self.resize, self.crop, self.flip, *(later if later != ["bilinear", "rounded", True] else [])]
+        scales = [self.test_scales] if self.test_scales != (1.0,) else []
+        return [
+            *(self.resize, self.crop, self.flip),
+            *(later if later != ["bilinear", "rounded", True] else []),
+            *scales,
+        ]
 
     def resized(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """The middle part of a picture that is used, and what it is resized to, each (width, height) in pixels.
@@ -134,6 +158,17 @@ def centre_crop(pixels: Pixels, settings: ImageSettings) -> View:
     return _cut(pixels, spare_rows // 2, spare_columns // 2, settings.crop)
 
 
+def scaled_views(
+    crops: UInt8[np.ndarray, "images height width 3"], scale: float
+) -> UInt8[np.ndarray, "images _height _width 3"]:
+    """Crops at another size: bilinear with antialiasing, sides rounded to whole pixels, at least one."""
+    height, width = (max(1, round(side * scale)) for side in crops.shape[1:3])
+    if (height, width) == crops.shape[1:3]:
+        return crops
+    size = (width, height)
+    return np.stack([np.asarray(Image.fromarray(crop).resize(size, _FILTERS["bilinear"])) for crop in crops])
+
+
 def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generator) -> View:
     """A training view of a loaded picture: crop as `train_crop` says, then mirrored with probability 1/2.
 
@@ -143,7 +178,7 @@ def random_view(pixels: Pixels, settings: ImageSettings, rng: np.random.Generato
     # Not `rng.integers`, which draws again after a rejection: the picture's size would move the stream.
     first, second, side = rng.random(3)
     if settings.train_crop == "scaled":
-        area = rng.uniform(*_AREA)
+        area = rng.uniform(*settings.train_area)
         view = _scaled(pixels, settings.crop, (float(first), float(second)), area, float(rng.random()))
     else:
         padded = _padded(pixels, settings.pad) if settings.train_crop == "pad" else pixels

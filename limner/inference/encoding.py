@@ -10,6 +10,7 @@ from torch import Tensor
 
 from limner.data.kept_rows import KeptRows
 from limner.data.token_rows import place_evenly
+from limner.data.transforms import scaled_views
 from limner.inference.image_engine import BackbonePass
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.dual_encoder import DualEncoder
@@ -22,9 +23,10 @@ class Encoding:
     """Encodes with a network in eval mode: average of the plain and the flipped picture, L2 norm, hub correction.
 
     Source: dual-path TOMM 2020, section 6.2. **Decided**: the two f_img are averaged before they are
-    normalised. The network's mode is restored afterwards, so that training can validate with it; the image backbone
-    runs as a copy with its batch norm folded, taken at the first picture, so a network that has learnt
-    since needs a new `Encoding`. What a network learns by, and its hub correction is filled with, is not `corrected`.
+    normalised, and with `scales` those of all sizes (`ImageSettings.test_scales`). The network's mode is restored
+    afterwards, so that training can validate with it; the image backbone runs as a copy with its batch norm folded,
+    taken at the first picture, so a network that has learnt since needs a new `Encoding`. What a network learns by, and
+    its hub correction is filled with, is not `corrected`.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class Encoding:
         precision: Precision = "auto",
         *,
         flip: bool = True,
+        scales: tuple[float, ...] = (1.0,),
         batch: int = 64,
         engine: InferenceEngine = "torch",
         corrected: bool = True,
@@ -44,6 +47,7 @@ class Encoding:
         self.device = next(model.parameters()).device
         self.precision = pick_precision(precision, self.device)
         self.flip = flip
+        self.scales = scales
         self.batch = batch
         self.engine = engine
 
@@ -61,7 +65,8 @@ class Encoding:
             block = pixels[start : start + self.batch]
             # mirrored here and not in the decoding threads: the view costs no memory until it is handed over
             views = [block, block[:, :, ::-1]] if self.flip else [block]
-            rows.append(self._embed([self.backbone.pool(view) for view in views]))
+            sized = (scaled_views(view, scale) for scale in self.scales for view in views)
+            rows.append(self._embed([self.backbone.pool(view) for view in sized]))
         return torch.cat(rows) if rows else torch.empty(0, self.dim)
 
     @torch.inference_mode()

@@ -317,7 +317,7 @@ def load_model(
         device = device or "cpu"
     # eval: a new module is in training mode, and dropout would make each embedding another
     model.to(torch.device(device) if device else default_device()).eval()
-    encoding = Encoding(model, precision, flip=images.flip, engine=engine)
+    encoding = Encoding(model, precision, flip=images.flip, scales=images.test_scales, engine=engine)
     return TrainedModel(path, description, model, tokenizer, images, encoding, learnt)
 
 

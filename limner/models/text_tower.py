@@ -8,14 +8,14 @@ itself.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from limner.errors import CheckpointError
+from limner.errors import CheckpointError, SettingsError
 from limner.models.pretrained_source import (
     empty,
     is_pair,
@@ -27,6 +27,9 @@ from limner.models.pretrained_source import (
 )
 from limner.models.text_encoder import FixedText, TextEncoder, TextSettings
 from limner.types import PADDING
+
+LAST = (-1,)
+"""The states of the last layer alone."""
 
 TOGETHER = 32
 """Sentences that go through a tower at once where they are not filled to one length."""
@@ -46,7 +49,10 @@ class TextTowerSettings(TextSettings):
     padding_id: int = Field(default=0, ge=0)
     """The tokenizer's own number of its padding token."""
     feature: Literal["own", "mean", "first"] = "own"
-    """A sentence's feature: the pair's own, the mean of its tokens' last states, or the first token's."""
+    """A sentence's feature: the pair's own, the mean of its tokens' states, or the first token's."""
+    states: Annotated[tuple[int, ...], Field(min_length=1)] = (-1,)
+    """Layers whose states stand side by side in a feature, of a tower that is no half of a pair: -1 = the last, 0 = the
+    table of tokens."""
     width: int = Field(default=128, ge=8)
     """Width of a tower that starts at random."""
     layers: int = Field(default=2, ge=1)
@@ -60,6 +66,10 @@ class TextTowerSettings(TextSettings):
             raise ValueError(f"width={self.width} cannot be shared by heads={self.heads}")
         if self.model is None and self.feature == "own":
             raise ValueError("feature='own' needs a pretrained pair; take 'mean' or 'first'")
+        if self.feature == "own" and self.states != LAST:
+            raise ValueError(
+                "states needs feature='mean' or 'first': a pair's own feature is of its last layer"
+            )
         return self
 
     @property
@@ -73,7 +83,11 @@ class TextTowerSettings(TextSettings):
 
     def identity(self) -> dict[str, Any]:
         """Without the name or folder of the model, whose configuration the checkpoint carries."""
-        return {**super().identity(), "model": None}
+        found = {**super().identity(), "model": None}
+        # models that were trained before the setting was there keep their fingerprint
+        if self.states == LAST:
+            del found["states"]
+        return found
 
 
 class TextTower(TextEncoder, FixedText):
@@ -98,6 +112,13 @@ class TextTower(TextEncoder, FixedText):
         # AltCLIP's text tower ends in a layer to the pair's own width
         if settings.feature == "own" and hasattr(text, "project_dim"):
             self.channels = int(text.project_dim)
+        self.channels *= len(settings.states)
+        most = int(text.num_hidden_layers)
+        if not all(-most - 1 <= layer <= most for layer in settings.states):
+            raise SettingsError(
+                f"setting 'model.text.states': {list(settings.states)}, but the tower has {most} layers; take "
+                f"{-most - 1} to {most}"
+            )
         rows = self.table.num_embeddings
         if rows < vocabulary_size:
             raise CheckpointError(
@@ -117,6 +138,10 @@ class TextTower(TextEncoder, FixedText):
             return
         self.config = read_config(settings.model)
         if is_pair(self.config):
+            if settings.states != LAST:
+                raise SettingsError(
+                    "setting 'model.text.states': a pair's text tower gives its last states alone"
+                )
             half = read_half(settings.model, "text", load_weights=load_weights)
             self.tower = half.tower
             # in a list, which nn.Module does not register: the network above has it as its projection
@@ -223,7 +248,7 @@ class TextTower(TextEncoder, FixedText):
         if self.settings.feature == "own":
             own: Tensor = output.pooler_output
             return own
-        states: Tensor = output.last_hidden_state
+        states = self._states(output)
         if self.settings.feature == "first":
             return states[torch.arange(len(states), device=states.device), present.long().argmax(1)]
         # sums in float32: half precision of a long sentence loses its last digits
@@ -234,7 +259,7 @@ class TextTower(TextEncoder, FixedText):
     def token_features(
         self, token_ids: Int64[Tensor, "batch words"]
     ) -> Float[Tensor, "batch words {self.channels}"]:
-        """The last states of the tokens in the places of `token_ids`, 0 at empty positions.
+        """The states of the tokens in the places of `token_ids`, 0 at empty positions.
 
         SigLIP's last layer of sentences lies within its tower and is applied to each token.
         """
@@ -244,11 +269,18 @@ class TextTower(TextEncoder, FixedText):
         self, output: Any, present: Bool[Tensor, "batch read"], token_ids: Int64[Tensor, "batch words"]
     ) -> Float[Tensor, "batch words {self.channels}"]:
         head = getattr(getattr(self.tower, "text_model", None), "head", None)
-        states: Tensor = output.last_hidden_state if head is None else head(output.last_hidden_state)
+        states = self._states(output)
+        states = states if head is None else head(states)
         found = states.new_zeros(*token_ids.shape, states.shape[2])
         # both sides hold the tokens of a row in the same order, so the masks pair them up
         found[token_ids != PADDING] = states[present]
         return found
+
+    def _states(self, output: Any) -> Float[Tensor, "batch read {self.channels}"]:
+        last: Tensor = output.last_hidden_state
+        if self.settings.states == LAST:
+            return last
+        return torch.cat([output.hidden_states[layer] for layer in self.settings.states], dim=2)
 
     def _run(self, token_ids: Int64[Tensor, "batch words"]) -> tuple[Any, Bool[Tensor, "batch read"]]:
         """The tower's output, and which of the positions that it read hold tokens."""
@@ -258,7 +290,9 @@ class TextTower(TextEncoder, FixedText):
     def _tower_output(self, tokens: Int64[Tensor, "batch read"], present: Bool[Tensor, "batch read"]) -> Any:
         features = getattr(self.tower, "get_text_features", self.tower)
         # a mask where the model was trained with one, and none where it was not
-        options = {"attention_mask": present.long()} if self.settings.masked else {}
+        options: dict[str, Any] = {"attention_mask": present.long()} if self.settings.masked else {}
+        if self.settings.states != LAST:
+            options["output_hidden_states"] = True
         return features(input_ids=tokens, **options)
 
     def _laid_out(

@@ -155,6 +155,8 @@ class Uploads:
                 # before the rename, or the name could lead to an empty file after a power cut
                 os.fsync(file.fileno())
             part.replace(self.folder / name)
+            # before the row that names it is committed
+            sync_folder(self.folder)
         except BaseException:
             part.unlink(missing_ok=True)
             raise

@@ -134,8 +134,10 @@ def _key(
     settings = pictures.settings
     # So a validation split's features are the same entry for every seed and kind of crop.
     if views <= settings.test_views:  # nothing random in them
-        seed, settings = 0, settings.replace(train_crop="random", pad=0)
-    digest = hashlib.sha256(f"{_FORMAT} {views} {seed} {precision} {settings.model_dump_json()}".encode())
+        seed, settings = 0, settings.replace(train_crop="random", pad=0, train_area=(0.8, 1.0))
+    # The cache holds no view at another size.
+    described_settings = settings.model_dump_json(exclude={"test_scales"})
+    digest = hashlib.sha256(f"{_FORMAT} {views} {seed} {precision} {described_settings}".encode())
     # Without the path of the weights: their values are hashed below.
     digest.update(described.replace(weights=None).model_dump_json().encode())
     # A pretrained network's own configuration: the same weights compute something else with another `hidden_act`.

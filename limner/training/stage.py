@@ -113,7 +113,8 @@ class Stage(ABC):
 
     def _encoding(self) -> Encoding:
         """The embedding as it stands now, at test."""
-        return Encoding(self.model, self.precision, flip=self.data.recipe.images.flip)
+        images = self.data.recipe.images
+        return Encoding(self.model, self.precision, flip=images.flip, scales=images.test_scales)
 
     def _reranker(self) -> Reranker:
         """The reranker of the network as it stands now."""

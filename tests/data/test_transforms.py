@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from limner.data.transforms import LONGEST, ImageSettings, centre_crop, flip, load, random_view
+from limner.data.transforms import (
+    LONGEST,
+    ImageSettings,
+    centre_crop,
+    flip,
+    load,
+    random_view,
+    scaled_views,
+)
 from limner.errors import DataError, ImageError, SettingsError
 from limner.types import Pixels
 
@@ -231,9 +239,13 @@ def test_padding_repeats_the_edge_and_then_crops_at_random() -> None:
     assert tops == set(range(-pad, pad + 1))
 
 
+@pytest.mark.parametrize("shares", [(0.8, 1.0), (0.4, 0.6)])
 @pytest.mark.parametrize(("height", "width"), [(200, 200), (180, 240), (240, 180), (120, 250), (250, 40)])
-def test_scaled_crops_have_the_released_codes_area_and_aspect(height: int, width: int) -> None:
-    chosen = parse(resize=40, crop=(40, 40), train_crop="scaled", flip=False)
+def test_scaled_crops_have_the_area_and_the_released_codes_aspect(
+    height: int, width: int, shares: tuple[float, float]
+) -> None:
+    chosen = parse(resize=40, crop=(40, 40), train_crop="scaled", train_area=shares, flip=False)
+    assert parse().train_area == (0.8, 1.0)
     rng, areas = np.random.default_rng(3), []
     for _ in range(200):
         view = random_view(coordinates(height, width), chosen, rng).astype(float)
@@ -242,7 +254,7 @@ def test_scaled_crops_have_the_released_codes_area_and_aspect(height: int, width
         columns = np.polyfit(np.arange(2, 38), view[20, 2:38, 1], 1)[0] * 40
         area, aspect = rows * columns / (height * width), columns / rows
         areas.append(area)
-        assert 0.79 <= area <= 1.01
+        assert shares[0] - 0.01 <= area <= shares[1] + 0.01
         if not 0.74 <= aspect <= 1.35:
             # Beyond the range, the nearest that this area allows: the whole of the shorter side.
             assert (columns / width if width < height else rows / height) == pytest.approx(1, abs=0.02)
@@ -265,3 +277,38 @@ def test_a_picture_smaller_than_the_crop_is_refused() -> None:
         centre_crop(coordinates(224, 223), ImageSettings())
     with pytest.raises(DataError, match="at least 224×224"):
         random_view(coordinates(100, 250), ImageSettings(), np.random.default_rng(0))
+
+
+@given(
+    scale=st.floats(0.25, 4.0), height=st.integers(1, 12), width=st.integers(1, 12), level=st.integers(0, 255)
+)
+@settings(deadline=None)
+def test_scaled_views_have_the_rounded_sides_and_keep_a_plain_colour(
+    scale: float, height: int, width: int, level: int
+) -> None:
+    found = scaled_views(np.full((2, height, width, 3), level, np.uint8), scale)
+    assert found.shape == (2, max(1, round(height * scale)), max(1, round(width * scale)), 3)
+    assert (found == level).all()
+
+
+def test_scaled_views_of_scale_one_are_the_crops_themselves() -> None:
+    crops = np.stack([coordinates(20, 30)])
+    assert scaled_views(crops, 1.0) is crops
+
+
+@pytest.mark.parametrize("shares", [(0.9, 0.5), (0.0, 1.0), (0.5, 1.1), (0.5,)])
+def test_train_area_is_checked(shares: tuple[float, ...]) -> None:
+    with pytest.raises(SettingsError, match="train_area"):
+        parse(train_area=shares)
+
+
+@pytest.mark.parametrize("scales", [(), (0.0,), (1.0, 5.0), ("large",)])
+def test_test_scales_are_checked(scales: tuple[Any, ...]) -> None:
+    with pytest.raises(SettingsError, match="test_scales"):
+        parse(test_scales=scales)
+
+
+def test_identity_names_test_scales_only_where_they_differ() -> None:
+    """Stores and runs that were made before the setting existed keep their fingerprint."""
+    assert ImageSettings().identity() == [256, (224, 224), True]
+    assert ImageSettings(test_scales=(1.0, 1.25)).identity() == [256, (224, 224), True, (1.0, 1.25)]

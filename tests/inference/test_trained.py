@@ -122,6 +122,29 @@ def test_image_embedding_is_the_mean_of_plain_and_flipped(run: TrainedModel, pat
         np.testing.assert_allclose(plain[0].numpy(), F.normalize(both[0], dim=1)[0].numpy(), atol=1e-5)
 
 
+def test_image_embedding_can_be_the_mean_over_sizes(run: TrainedModel, paths: list[Path]) -> None:
+    """Written out: each size of the crop, plain and mirrored, their mean, then the norm."""
+    scales, sides = (1.0, 0.5, 1.26), (32, 16, 40)
+    several = dataclasses.replace(run, encoding=Encoding(run.model, "fp32", scales=scales))
+    images = dataclasses.replace(run, images=run.images.replace(test_scales=scales))
+    assert images.fingerprint != run.fingerprint
+    for path in paths[:3]:
+        with Image.open(path) as picture:
+            resized = picture.convert("RGB").resize((36, 36), Image.Resampling.BILINEAR)
+        cropped = resized.crop((2, 2, 34, 34))
+        total = torch.zeros(run.dim)
+        for side in sides:
+            sized = np.array(cropped.resize((side, side), Image.Resampling.BILINEAR))
+            for view in (sized, sized[:, ::-1]):
+                pixels = torch.from_numpy(np.ascontiguousarray(view)).permute(2, 0, 1)[None]
+                with torch.no_grad():
+                    total += run.model.embed_images(run.model.pool_images(pixels))[0]
+        expected = F.normalize(total, dim=0).numpy()
+        found = several.encode_images([path])[0]
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert not np.allclose(found, run.encode_images([path])[0], atol=1e-4)
+
+
 def test_text_embedding_can_be_the_mean_over_all_places(
     run: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,21 @@ def add(files: StoreFiles, *rows: StoredImage) -> None:
     files.add(rows, unit(np.random.default_rng(0).standard_normal((len(rows), DIM)).astype(np.float32)))
 
 
+def test_a_picture_and_its_name_are_on_the_disk_before_its_row_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut could take the picture and leave the row that names it."""
+    (tmp_path / "up").mkdir()
+    uploads, synced = Uploads(tmp_path / "up"), []
+
+    def noted(folder: Path) -> None:
+        synced.append((folder, (folder / "a.png").read_bytes()))
+
+    monkeypatch.setattr("limner.search.uploads.sync_folder", noted)
+    uploads.write("a.png", b"a picture")
+    assert synced == [(tmp_path / "up", b"a picture")]
+
+
 def test_the_mark_of_a_change_outlives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, files = tmp_path / "uploads", store(tmp_path / "store")
     folder.mkdir()

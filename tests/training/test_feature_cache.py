@@ -89,7 +89,9 @@ def test_test_views_are_shared_by_all_seeds_and_training_crops(
 ) -> None:
     cache = tmp_path / "cache"
     _views(model, pictures, cache, 2, seed=1)
-    other = Pictures(pictures.paths, pictures.settings.replace(train_crop="pad", pad=3))
+    other = Pictures(
+        pictures.paths, pictures.settings.replace(train_crop="pad", pad=3, train_area=(0.1, 0.2))
+    )
     _views(model, other, cache, 2, seed=2)
     assert len(_entries(cache)) == 1
 
@@ -147,8 +149,8 @@ def test_key_changes_with_whatever_changes_the_features(
     other = Pictures(pictures.paths[::-1], pictures.settings)
     pictures, pictures_before = other, pictures
     assert is_new(), "views are drawn by an image's number"
-    pictures = pictures_before
-    assert not is_new()
+    pictures = Pictures(pictures_before.paths, pictures.settings.replace(test_scales=(1.0, 1.25)))
+    assert not is_new(), "the cache holds no view at another size"
     changed = pictures.settings.replace(flip=False)
     assert isinstance(changed, ImageSettings)
     pictures = Pictures(pictures.paths, changed)
