@@ -175,7 +175,7 @@ def _fit(picture: Image.Image, side: int) -> Image.Image:
 
 
 def _judged(hit: Hit, truth: str | None, marks: Marks | None) -> str:
-    """What is said of a hit: "match" or "other" by its identity, or its mark; "" where nothing is."""
+    """Return a hit's mark, or "match" or "other" by its identity; "" if neither is known."""
     if marks is not None:
         return marks.get(hit.id, "")
     if truth is None or hit.identity is None:

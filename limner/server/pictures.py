@@ -130,8 +130,8 @@ def small_or_whole(
 ) -> tuple[bytes, str]:
     """Read an image's file as `send_picture` sends it, with the ending of its kind.
 
-    Where the file is gone, has changed or cannot be decoded it is the store's thumbnail, with an ending that says so;
-    an empty one if there is none. Raises `RefusedError` (503) if the system has no file handle left.
+    Where the file is gone, has changed or cannot be decoded it is the store's thumbnail, with an ending that says so,
+    or empty if the store keeps no thumbnails. Raises `RefusedError` (503) if the system has no file handle left.
     """
     try:
         with _open(entry) as file:
