@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from limner.errors import ServerError, SettingsError, install_hint
+from limner.judgements import Marks
 from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
@@ -122,6 +123,7 @@ class Client:
         where: Where = (),
         after: datetime | str | None = None,
         before: datetime | str | None = None,
+        marks: Marks | None = None,
         group: Grouping | None = None,
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
@@ -137,6 +139,7 @@ class Client:
             "where": where_strings(where),
             "after": after.isoformat() if isinstance(after, datetime) else after,
             "before": before.isoformat() if isinstance(before, datetime) else before,
+            "marks": dict(marks or {}),
             "group": group,
             "rerank": rerank,
             "explain": explain,
@@ -152,6 +155,7 @@ class Client:
         where: Where = (),
         after: datetime | str | None = None,
         before: datetime | str | None = None,
+        marks: Marks | None = None,
         group: Grouping | None = None,
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
@@ -167,6 +171,7 @@ class Client:
             "where": where,
             "after": after,
             "before": before,
+            "marks": marks,
             "group": group,
             "rerank": rerank,
             "explain": explain,

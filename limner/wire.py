@@ -369,6 +369,8 @@ class MetadataField(ResponseModel):
 class StoreInfo(ResponseModel):
     """A store, its model and its limits."""
 
+    id: str = ""
+    """Random number that tells the store from any other one."""
     pictures: int
     """Pictures of the store."""
     model: StoreModel
@@ -491,6 +493,6 @@ def _alternatives(name: str, value: Any) -> str:
 
 _ARGUMENTS = (
     *("text", "image", "like", "text_weight", "k", "where", "after", "before"),
-    *("group", "rerank", "explain"),
+    *("marks", "group", "rerank", "explain"),
 )
 """Arguments of `search`."""

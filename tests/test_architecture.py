@@ -17,7 +17,7 @@ LAYERS: list[set[str]] = [
     {"errors", "types"},
     {"plugins", "sealed_json", "tables"},
     {"settings", "wire"},
-    {"store_reports"},
+    {"store_reports", "judgements"},
     {"data"},
     {"models", "losses", "evaluation"},
     {"inference"},

@@ -93,6 +93,9 @@ def test_search_as_the_library(server: Client, engine: Engine, folder: Path) -> 
     assert server.search("a zxqv").unknown == ("zxqv",)
     some = server.search("a", where=["camera=1", "identity=even"])
     assert {hit.metadata["camera"] for hit in some.hits} == {1}
+    marked = server.search("a", marks={some.hits[0].id: "right"})
+    assert marked.hits == server.search_many(["a"], marks={some.hits[0].id: "right"})[0].hits
+    assert some.hits[0].id not in [hit.id for hit in marked.hits]
     like = server.search("a", like=some.hits[0].id, text_weight=0.1, k=2)
     assert some.hits[0].id not in [hit.id for hit in like.hits]
 

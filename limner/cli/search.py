@@ -53,6 +53,16 @@ def search_command(
     ] = None,
     after: Annotated[str | None, typer.Option(help="Only pictures taken at this ISO time or later.")] = None,
     before: Annotated[str | None, typer.Option(help="Only pictures taken before this ISO time.")] = None,
+    right: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A picture of the store that is right: its path, or its key; may be repeated. It moves the search "
+            "and is left out."
+        ),
+    ] = None,
+    wrong: Annotated[
+        list[str] | None, typer.Option(help="A picture of the store that is wrong, in the same way.")
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option(help="Only the best of each 'identity', or of pictures that are 'near' equal."),
@@ -86,8 +96,13 @@ def search_command(
     form: Annotated[
         str | None,
         typer.Option(
-            "--format", help="What --queries prints: jsonl (one answer a line) or trec (a TREC run)."
+            "--format",
+            help="What --queries prints: jsonl (one answer a line), csv (one hit a line) or trec (a TREC run).",
         ),
+    ] = None,
+    names: Annotated[
+        str | None,
+        typer.Option(help="With --format trec: pictures by their 'path', which is usual, or by their 'id'."),
     ] = None,
     run: MovedRun = None,
     cpu: Cpu = False,
@@ -95,7 +110,7 @@ def search_command(
     """Find the pictures of a store by a description, by a picture, or by both.
 
     With --queries, many descriptions are answered by one process. `--format trec` names pictures by their path, with
-    blanks and percent signs as in URLs.
+    blanks and percent signs as in URLs, or with `--names id` by their key, as the qrels of the search page do.
     """
     # before the imports below: torch and LanceDB take seconds to load
     _check(
@@ -107,6 +122,7 @@ def search_command(
         queries=queries,
         vectors=vectors,
         form=form,
+        names=names,
     )
     if vectors is not None:
         _check_vectors(text, image, like, sheet, queries, sentences=sentences, explain=explain)
@@ -132,17 +148,20 @@ def search_command(
         explain=explain,
     )
     # sentences have no metadata to meet conditions, and no regions to re-rank by
-    if sentences and (where or after or before or group or rerank):
+    if sentences and (where or after or before or group or rerank or right or wrong):
         raise SettingsError("--sentences: goes with a text, --image, --like, -k and --json only")
     engine = open_store(store, run=run, device=device(cpu)).engine
+    # now, since a path means nothing without the store
     if like is not None:
-        # now, since a path means nothing without the store
         query = replace(query, like=_key(engine, like))
+    if right or wrong:
+        keys, others = (tuple(_key(engine, name) for name in names or []) for names in (right, wrong))
+        query = replace(query, right=keys, wrong=others)
     if queries is not None:
-        answer_queries(engine, query, queries, form or "jsonl")
+        answer_queries(engine, query, queries, form or "jsonl", by_key=names == "id")
         return None
     if named is not None:
-        answer_vectors(engine, query, named, form or "jsonl")
+        answer_vectors(engine, query, named, form or "jsonl", by_key=names == "id")
         return None
     if sentences:
         return _sentences(engine, query, store)
@@ -172,6 +191,7 @@ def _check(
     queries: str | None,
     vectors: Path | None,
     form: str | None,
+    names: str | None,
 ) -> None:
     """Refuse options that have no meaning together, before the model is loaded, which takes seconds."""
     if explain and not (as_json() or queries):
@@ -187,11 +207,16 @@ def _check(
         raise SettingsError("--queries: the texts are in the file; leave out the text and --sheet")
     if form is not None and queries is None and vectors is None:
         raise SettingsError("--format: is of the answers to --queries FILE and --vectors FILE")
-    if form not in (None, "jsonl", "trec"):
-        raise SettingsError(f"--format: expected 'jsonl' or 'trec', got {form[:40]!r}")
+    if form not in (None, "jsonl", "csv", "trec"):
+        raise SettingsError(f"--format: expected 'jsonl', 'csv' or 'trec', got {form[:40]!r}")
     # --json promises that stdout is JSON
-    if form == "trec" and as_json():
-        raise SettingsError("--format trec: a TREC run is no JSON; leave out --json, or take --format jsonl")
+    if form in ("csv", "trec") and as_json():
+        what = "a TREC run" if form == "trec" else "CSV"
+        raise SettingsError(f"--format {form}: {what} is no JSON; leave out --json, or take --format jsonl")
+    if names not in (None, "path", "id"):
+        raise SettingsError(f"--names: expected 'path' or 'id', got {names[:40]!r}")
+    if names is not None and form != "trec":
+        raise SettingsError("--names: is of --format trec; the others have path and id")
 
 
 def _check_vectors(text: str | None, *others: object, sentences: bool, explain: bool) -> None:

@@ -1,9 +1,11 @@
-"""Many queries in one process: `limner search STORE --queries FILE`, as JSON Lines or as a TREC run.
+"""Many queries in one process: `limner search STORE --queries FILE`, as JSON Lines, as CSV or as a TREC run.
 
 A process takes four seconds to start and a query some milliseconds, so that a thousand queries one by one would take
 an hour.
 """
 
+import csv
+import io
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 # a text takes 4.5 ms in a batch of 64 and 30 ms alone (docs/log/2026-11-22.md)
 _TOGETHER = 64
 """Queries of a file that are encoded together."""
+
+
+_OF_HIT = ("rank", "id", "path", "identity", "score", "confidence", "probability")
+_COLUMNS = ("query", "text", "good", "error", *_OF_HIT)
+"""Columns of `--format csv`."""
 
 
 @dataclass(frozen=True)
@@ -75,27 +82,42 @@ def _named(lines: Any, source: str) -> Iterator[NamedText]:
         raise DataError(f"{source}: not UTF-8 text; save it as UTF-8") from None
 
 
-def answer_queries(engine: "Engine", query: "Query", file: str, form: str) -> None:
+def answer_queries(engine: "Engine", query: "Query", file: str, form: str, *, by_key: bool = False) -> None:
     """Print the answer to each query of a file, which differ from `query` by their text.
 
-    Ends with exit code 1 when one could not be answered, e.g. for want of a word that the model knows; the others are.
+    A TREC run names pictures by their path, or `by_key`. Ends with exit code 1 when one could not be answered, e.g. for
+    want of a word that the model knows; the others are.
     """
     # who writes a line to stdin and waits for its answer must not wait for 63 other lines
     together = 1 if file == "-" else _TOGETHER
     asked = ((named, replace(query, text=named.text)) for named in read_queries(file))
-    _answer(engine, asked, form, together)
+    _answer(engine, asked, form, together, by_key=by_key)
 
 
 def answer_vectors(
-    engine: "Engine", query: "Query", vectors: "Sequence[tuple[str, np.ndarray]]", form: str
+    engine: "Engine",
+    query: "Query",
+    vectors: "Sequence[tuple[str, np.ndarray]]",
+    form: str,
+    *,
+    by_key: bool = False,
 ) -> None:
     """Print the answer to each named vector; the queries differ from `query` by it. Ends as `answer_queries`."""
     asked = ((NamedText(name, ""), replace(query, vector=vector)) for name, vector in vectors)
-    _answer(engine, asked, form, _TOGETHER)
+    _answer(engine, asked, form, _TOGETHER, by_key=by_key)
 
 
-def _answer(engine: "Engine", asked: "Iterator[tuple[NamedText, Query]]", form: str, together: int) -> None:
+def _answer(
+    engine: "Engine",
+    asked: "Iterator[tuple[NamedText, Query]]",
+    form: str,
+    together: int,
+    *,
+    by_key: bool,
+) -> None:
     failed = 0
+    if form == "csv":
+        _print_row(_COLUMNS)
     while batch := list(islice(asked, together)):
         found = engine.answers([one for _, one in batch])
         for (named, _), answer in zip(batch, found, strict=True):
@@ -105,18 +127,24 @@ def _answer(engine: "Engine", asked: "Iterator[tuple[NamedText, Query]]", form: 
                     raise answer
                 failed += 1
                 err.print(f"{named.name}: {answer}")
-            _print(named, answer, form)
+            _print(named, answer, form, by_key=by_key)
         # into a pipe Python writes by blocks of kilobytes, and a reader would wait for the next queries
         sys.stdout.flush()
     if failed:
         raise typer.Exit(1)
 
 
-def _print(query: NamedText, found: Any, form: str) -> None:
+def _print(query: NamedText, found: Any, form: str, *, by_key: bool) -> None:
     error = str(found) if isinstance(found, Exception) else None
     answer = None if error is not None else found
     if form == "jsonl":
         emit(QueryAnswer(query=query.name, text=query.text, answer=answer, error=error), lines=True)
+    elif form == "csv":
+        # a query that cannot be answered keeps its line, so that each is seen
+        for hit in answer.hits if answer is not None and answer.hits else [None]:
+            good = None if answer is None else answer.good
+            known = [None] * len(_OF_HIT) if hit is None else [getattr(hit, name) for name in _OF_HIT]
+            _print_row([query.name, query.text, good, error, *known])
     # a run has no place for an error: a query that is missing counts as one without hits
     elif answer is not None:
         count = len(answer.hits)
@@ -124,7 +152,17 @@ def _print(query: NamedText, found: Any, form: str) -> None:
             # falling whole numbers in place of cosines: other programs go by the score, some in single precision, and
             # would break near-ties their own way
             score = count + 1 - hit.rank
-            typer.echo(f"{_field(query.name)} Q0 {_field(str(hit.path))} {hit.rank} {score} limner")
+            item = hit.id if by_key else _field(str(hit.path))
+            typer.echo(f"{_field(query.name)} Q0 {item} {hit.rank} {score} limner")
+
+
+def _print_row(values: Sequence[Any]) -> None:
+    from limner.search.judgement_files import cell
+
+    line = io.StringIO()
+    texts = (str(one) if isinstance(one, bool | Path) else one for one in values)
+    csv.writer(line, lineterminator="").writerow([cell(one) for one in texts])
+    typer.echo(line.getvalue())
 
 
 def _field(name: str) -> str:

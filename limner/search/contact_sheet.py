@@ -8,6 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from limner.data.images import open_rgb
 from limner.errors import ImageError, SettingsError
+from limner.judgements import Marks
 from limner.wire import Hit
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
@@ -42,6 +43,8 @@ FALSE = (205, 50, 45)
 NEUTRAL = (196, 200, 206)
 """Frame of an image whose identity is not known."""
 
+_FRAMES = {"match": TRUE, "right": TRUE, "other": FALSE, "wrong": FALSE}
+
 _PAPER = (255, 255, 255)
 _MAT = (241, 243, 245)
 _INK = (28, 32, 38)
@@ -56,6 +59,7 @@ def contact_sheet(
     *,
     query: str | Path,
     truth: str | None = None,
+    marks: Marks | None = None,
     columns: int = 5,
     tile: int = 200,
 ) -> Image.Image:
@@ -63,7 +67,8 @@ def contact_sheet(
 
     `query` stands on top: a text, wrapped, or a `Path` to an image, which is drawn at the left. `truth` is the identity
     that was sought: frames are green for hits with it, red for hits with another and grey for hits without one. Without
-    `truth` all frames are grey. Images are fitted in whole; one that cannot be read becomes an empty tile that says so.
+    `truth` all frames are grey. `marks` are somebody's judgements by key, in its place: green for "right", red for
+    "wrong", and a word below. Images are fitted in whole; one that cannot be read becomes an empty tile that says so.
     Accents are dropped, and scripts other than Latin are drawn as boxes: Pillow's own font has no more.
 
     Raises `SettingsError` for less than 1 column or tiles below 48 pixels.
@@ -72,7 +77,10 @@ def contact_sheet(
         raise SettingsError(f"expected at least 1 column and tiles of 48 pixels, got {columns} and {tile}")
     across = min(columns, max(len(hits), _LEAST_COLUMNS))
     width = 2 * MARGIN + across * tile + (across - 1) * GAP
-    header = _header(query, truth, width - 2 * MARGIN, tile)
+    note = "green: a true match, red: not" if truth is not None else "best first, with the score of each"
+    if marks is not None:
+        note = "green: marked right, red: marked wrong"
+    header = _header(query, note, width - 2 * MARGIN, tile)
     rows = -(-len(hits) // across)
     top = MARGIN + header.height + MARGIN
     height = top + (rows * (tile + CAPTION) + (rows - 1) * GAP if hits else 2 * CAPTION) + MARGIN
@@ -84,8 +92,9 @@ def contact_sheet(
     for place, hit in enumerate(hits):
         left = MARGIN + place % across * (tile + GAP)
         upper = top + place // across * (tile + CAPTION + GAP)
-        sheet.paste(_framed(hit.path, tile, _colour(hit, truth)), (left, upper))
-        _caption(draw, hit, truth, (left, upper + tile), tile)
+        said = _judged(hit, truth, marks)
+        sheet.paste(_framed(hit.path, tile, _FRAMES.get(said, NEUTRAL)), (left, upper))
+        _caption(draw, hit, said, (left, upper + tile), tile)
     return sheet
 
 
@@ -105,7 +114,7 @@ def caption_sheet(rows: Sequence[tuple[Path, str, str]], *, tile: int = 160, wid
     return sheet
 
 
-def _header(query: str | Path, truth: str | None, width: int, tile: int) -> Image.Image:
+def _header(query: str | Path, said: str, width: int, tile: int) -> Image.Image:
     font = _font(_QUERY_SIZE)
     picture = _framed(query, tile, NEUTRAL) if isinstance(query, Path) else None
     left = picture.width + GAP if picture else 0
@@ -113,8 +122,7 @@ def _header(query: str | Path, truth: str | None, width: int, tile: int) -> Imag
     lines = wrap(text, font, width - left, _QUERY_LINES) or ["(no words)"]
     step = round(_QUERY_SIZE * 1.4)
     note = f"{query.name} · " if isinstance(query, Path) else ""
-    note += "green: a true match, red: not" if truth is not None else "best first, with the score of each"
-    notes = wrap(note, _font(_TEXT_SIZE), width - left, 2)
+    notes = wrap(note + said, _font(_TEXT_SIZE), width - left, 2)
     small = round(_TEXT_SIZE * 1.5)
     height = len(lines) * step + len(notes) * small + 4
     header = Image.new("RGB", (width, max(height, picture.height if picture else 0)), _PAPER)
@@ -166,21 +174,23 @@ def _fit(picture: Image.Image, side: int) -> Image.Image:
     return picture.resize((size[0], size[1]), Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 
-def _colour(hit: Hit, truth: str | None) -> tuple[int, int, int]:
+def _judged(hit: Hit, truth: str | None, marks: Marks | None) -> str:
+    """Return a hit's mark, or "match" or "other" by its identity; "" if neither is known."""
+    if marks is not None:
+        return marks.get(hit.id, "")
     if truth is None or hit.identity is None:
-        return NEUTRAL
-    return TRUE if hit.identity == truth else FALSE
+        return ""
+    return "match" if hit.identity == truth else "other"
 
 
-def _caption(
-    draw: ImageDraw.ImageDraw, hit: Hit, truth: str | None, corner: tuple[int, int], tile: int
-) -> None:
+def _caption(draw: ImageDraw.ImageDraw, hit: Hit, said: str, corner: tuple[int, int], tile: int) -> None:
     font = _font(_TEXT_SIZE)
     middle = corner[1] + CAPTION // 2 + 1
     draw.text((corner[0], middle), f"{hit.rank}", fill=_INK, font=font, anchor="lm")
-    if truth is not None and hit.identity == truth:
+    if said not in ("", "other"):
         # The word says what the colour says, for those who cannot tell green from red.
-        draw.text((corner[0] + tile // 2, middle), "match", fill=TRUE, font=font, anchor="mm")
+        colour = _FRAMES.get(said, _FAINT)
+        draw.text((corner[0] + tile // 2, middle), said, fill=colour, font=font, anchor="mm")
     draw.text((corner[0] + tile, middle), _score(hit), fill=_FAINT, font=font, anchor="rm")
 
 

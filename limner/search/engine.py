@@ -16,6 +16,7 @@ from limner.inference.calibration import RunCalibration
 from limner.inference.word_effects import DEFAULT
 from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention
+from limner.search.feedback import moved
 from limner.search.query import TEXT_WEIGHT, Query
 from limner.search.ranking import Ranking, best_of_identities, best_of_near_duplicates
 from limner.search.sentences import SentenceTable
@@ -90,8 +91,8 @@ class Engine:
 
         If the model has a reranker, it orders the first images of the embedding's ranking of a text again, from the
         region features in the store; the rest keep their order below. Images that do not meet the query's conditions
-        take no part, nor does the image of `like`, nor, in a composed query, the query's own image if the store holds
-        it.
+        take no part, nor does the image of `like`, nor do images that are marked, nor, in a composed query, the query's
+        own image if the store holds it.
 
         Raises `DataError` when the model knows no word of the text, `ImageError` for an image that cannot be read,
         `SettingsError` for re-ranking without a reranker and `UnknownPictureError` for a key that is not there.
@@ -189,6 +190,7 @@ class Engine:
         # the protocol `Encoder` does not ask for a description, so an encoder of another package may have none
         description = getattr(self.encoder, "description", {})
         return StoreInfo(
+            id=self.files.manifest.id,
             pictures=len(snapshot.keys),
             model=StoreModel(
                 fingerprint=self.files.fingerprint,
@@ -266,7 +268,7 @@ class Engine:
             with timed("encode"):
                 stored[number] = self.encoder.encode_pixels(pixels[None])[0]
         composed = self._composed(queries, texts, stored)
-        return [
+        vectors = [
             failed[number]
             if number in failed
             else composed[number]
@@ -274,6 +276,23 @@ class Engine:
             else _joined(of_texts.get(number), stored.get(number), query.text_weight)
             for number, query in enumerate(queries)
         ]
+        return [
+            vector if isinstance(vector, LimnerError) else self._moved(query, vector, snapshot)
+            for query, vector in zip(queries, vectors, strict=True)
+        ]
+
+    def _moved(self, query: Query, vector: np.ndarray, snapshot: Snapshot) -> np.ndarray | LimnerError:
+        """Move a query's embedding by its marks; return the error of marks that cannot move it."""
+        if not query.is_marked:
+            return vector
+        try:
+            right, wrong = (
+                snapshot.matrix[[self.files.row_of(snapshot, key) for key in keys]]
+                for keys in (query.right, query.wrong)
+            )
+            return moved(vector, right, wrong)
+        except LimnerError as error:
+            return error
 
     def _composed(
         self, queries: Sequence[Query], texts: dict[int, str], pictures: dict[int, np.ndarray]
@@ -301,8 +320,10 @@ class Engine:
             own = _own_rows(query, snapshot) if is_composed else []
             if query.like is not None:
                 own = [snapshot.places[query.like]]
-            if own:
-                rows = rows[~np.isin(rows, own)]
+            # whoever has marked an image has seen it; what is left is what there is to look at
+            marked = [snapshot.places[key] for key in (*query.right, *query.wrong)]
+            if own or marked:
+                rows = rows[~np.isin(rows, [*own, *marked])]
             count = len(rows) if first == "all" else min(first, len(rows))
             # a probability compares a hit with the first of the ranking, whatever `k` is
             wanted = max(query.k, count, AROUND)
@@ -319,7 +340,9 @@ class Engine:
             with timed("rerank"):
                 ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
         chosen = _grouped(query, ranking)
-        of_text = query.text is not None and query.image is None and query.like is None
+        of_text = (
+            query.text is not None and query.image is None and query.like is None and not query.is_marked
+        )
         # it was fitted to searches by text; cosines between images, and of a mean, lie elsewhere
         calibration = self.calibration if of_text else None
         hits = ranking.hits(*chosen, reranker, calibration)
@@ -347,6 +370,9 @@ class Engine:
     def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
         """True if the graph answers: in a large store, without groups and conditions, which need all scores."""
         if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
+            return False
+        # the graph would have to be asked for as many more images as were marked, which nobody has measured
+        if query.is_marked:
             return False
         # by the rows, not by the conditions: one that every image meets leaves the graph its place
         return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
@@ -381,7 +407,8 @@ class Engine:
     def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
         """Return the reranker, and how many of the first images it re-ranks for a query."""
         alone = query.image is None and query.like is None
-        reranker = self._reranker() if alone else None
+        # by the text alone it would undo what the marks have moved
+        reranker = self._reranker() if alone and not query.is_marked else None
         if reranker is None:
             if query.rerank or query.explain:
                 raise SettingsError(f"{self.files.folder}: {self._why_not(alone)}")

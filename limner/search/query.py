@@ -1,5 +1,6 @@
 """A query: one search with its conditions and options, as a value."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, cast
@@ -10,6 +11,7 @@ from jaxtyping import Float
 from limner.data.images import local_time
 from limner.errors import SettingsError
 from limner.search.conditions import Condition
+from limner.search.feedback import keys_by_mark
 from limner.types import ImageSource, Pixels
 from limner.wire import Grouping, ImageInput, Where, where_strings
 
@@ -30,6 +32,8 @@ class Query:
     - `k`: how many images, or groups of them, at least 1.
     - `where`: conditions that an image must all meet; `after` and `before`: limits of its capture time, the first
       included, the second not.
+    - `right`, `wrong`: keys of images of the store that were marked so; they move the query's embedding
+      (`limner.search.feedback`) and are left out of the answer, which no reranker orders.
     - `group`: only the best of each identity, or of images that are nearly the same ("near").
     - `rerank`: how many of the first hits the reranker orders again, None = as many as the recipe says, 0 = none.
     - `explain`: re-ranked hits carry the reranker's attention.
@@ -48,6 +52,8 @@ class Query:
     where: tuple[Condition, ...] = ()
     after: datetime | None = None
     before: datetime | None = None
+    right: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
     group: Grouping | None = None
     rerank: int | Literal["all"] | None = None
     explain: bool = False
@@ -71,6 +77,16 @@ class Query:
             raise SettingsError(f"rerank: expected at least {int(self.explain)} or 'all', got {self.rerank}")
         if self.text is None and (self.explain or self.rerank not in (None, 0)):
             raise SettingsError("rerank and explain: a reranker reads a text, not a picture")
+        if both := set(self.right) & set(self.wrong):
+            raise SettingsError(f"marks: {min(both)[:40]!r} is marked both right and wrong")
+        # it reads the text alone, and would order as if nothing was marked
+        if self.is_marked and (self.explain or self.rerank not in (None, 0)):
+            raise SettingsError("marks: a reranker does not know them; leave rerank and explain")
+
+    @property
+    def is_marked(self) -> bool:
+        """True if marks move the query."""
+        return bool(self.right or self.wrong)
 
     @property
     def has_both(self) -> bool:
@@ -93,6 +109,7 @@ class Query:
         where: Where = (),
         after: datetime | str | None = None,
         before: datetime | str | None = None,
+        marks: Mapping[str, str] | None = None,
         group: str | None = None,
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
@@ -101,6 +118,7 @@ class Query:
         # a Literal is not checked at run time, and an unknown group would be taken for "near"
         if group not in (None, "identity", "near"):
             raise SettingsError(f"group: expected 'identity' or 'near', got {group!r}")
+        right, wrong = keys_by_mark(marks or {})
         return cls(
             text=text,
             image=image_of(image),
@@ -110,6 +128,8 @@ class Query:
             where=tuple(Condition.parse(one) for one in where_strings(where)),
             after=_time("after", after),
             before=_time("before", before),
+            right=right,
+            wrong=wrong,
             group=cast(Grouping | None, group),
             rerank=rerank,
             explain=explain,

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
 from limner.inference.trained import TrainedModel, load_model
+from limner.judgements import Marks
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
@@ -103,6 +104,7 @@ class Store:
         where: Where = (),
         after: datetime | str | None = None,
         before: datetime | str | None = None,
+        marks: Marks | None = None,
         group: Grouping | None = None,
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
@@ -110,7 +112,9 @@ class Store:
         """Find the images that fit best: a text, an `image`, an image of the store (`like`, its key), or two of these.
 
         `where` is `"camera=3"`, `{"camera": 3}` or several of either; `after` and `before` are times or their text in
-        ISO 8601. The other arguments are those of `limner.search.query.Query`. Raises what `Engine.answer` raises.
+        ISO 8601. `marks` says of images of the store that they are "right", "wrong" or "maybe": the first two move the
+        query and are left out of the answer (`limner.search.feedback`). The other arguments are those of
+        `limner.search.query.Query`. Raises what `Engine.answer` raises.
         """
         return self.engine.answer(
             Query.of(
@@ -122,6 +126,7 @@ class Store:
                 where=where,
                 after=after,
                 before=before,
+                marks=marks,
                 group=group,
                 rerank=rerank,
                 explain=explain,
@@ -137,6 +142,7 @@ class Store:
         where: Where = (),
         after: datetime | str | None = None,
         before: datetime | str | None = None,
+        marks: Marks | None = None,
         group: Grouping | None = None,
         rerank: int | Literal["all"] | None = None,
         explain: bool = False,
@@ -151,6 +157,7 @@ class Store:
             "where": where,
             "after": after,
             "before": before,
+            "marks": marks,
             "group": group,
             "rerank": rerank,
             "explain": explain,

@@ -31,6 +31,7 @@ NEEDED: Mapping[str, Right | None] = {
     "POST /v1/search": "search",
     "POST /v1/sentences": "search",
     "POST /v1/explain": "search",
+    "POST /v1/export": "search",
     "GET /v1/items": "search",
     "GET /v1/items/{id}": "search",
     "POST /v1/items": "add",

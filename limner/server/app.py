@@ -26,6 +26,7 @@ from limner.server.page import Guarded, page_routes
 from limner.server.pictures import Decoding
 from limner.server.problems import Fault, declared, install_handlers, problem_schema
 from limner.server.request_log import RequestLog
+from limner.server.routes_export import export_routes
 from limner.server.routes_items import item_routes
 from limner.server.routes_search import search_routes
 from limner.server.settings import ServerSettings
@@ -130,6 +131,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     # absolute, as the store spells paths: by it the routes tell an upload from other images
     settings = settings.model_copy(update={"uploads": folder})
     app.include_router(search_routes(engine, worker, decoding, settings), dependencies=guarded)
+    app.include_router(export_routes(engine, settings), dependencies=guarded)
     app.include_router(item_routes(engine, worker, changes, settings), dependencies=guarded)
     always = (421, 500)
 

@@ -12,6 +12,9 @@ from limner.search.conditions import Condition
 TEXTS = ("text", "where", "after", "before", "refused", "unmet", "similar")
 """Fields that may say whom a request was about."""
 
+_KEYS = ("found", "marked")
+"""Fields that are lists of keys of images."""
+
 
 class Said:
     """Texts to forget, which lines may have as words of a question or as values of a condition."""
@@ -54,25 +57,19 @@ def _folded(text: str) -> str:
 
 def without(line: Mapping[str, Any], keys: Collection[str], said: Said) -> Mapping[str, Any]:
     """Return a line without what it tells of images and texts; the same object if it tells nothing of them."""
-    found = _found(line)
     names = [name for name in ("id", "like") if line.get(name) in keys]
-    if not (names or any(key in keys for key in found) or said.are_in(line)):
+    lists = {name: _texts(line, name) for name in _KEYS if name in line}
+    if not (names or any(key in keys for some in lists.values() for key in some) or said.are_in(line)):
         return line
     bare = {name: value for name, value in line.items() if name not in (*names, *TEXTS, "salt")}
-    if "found" in bare:
-        bare["found"] = [key for key in found if key not in keys]
+    bare |= {name: [key for key in some if key not in keys] for name, some in lists.items()}
     return {**bare, "forgotten": True}
 
 
 def keys_in(line: Mapping[str, Any]) -> list[str]:
     """The keys of images that a line names."""
-    return [*_found(line), *(str(line[name]) for name in ("id", "like") if name in line)]
-
-
-def _found(line: Mapping[str, Any]) -> list[str]:
-    found = line.get("found")
-    # of a line that somebody else has written it could be anything
-    return [str(key) for key in found] if isinstance(found, list) else []
+    named = (str(line[name]) for name in ("id", "like") if name in line)
+    return [*(key for name in _KEYS for key in _texts(line, name)), *named]
 
 
 def _texts(line: Mapping[str, Any], name: str) -> list[str]:

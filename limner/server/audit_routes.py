@@ -24,6 +24,7 @@ AUDITED = {
     "POST /v1/search": "search",
     "POST /v1/sentences": "sentences",
     "POST /v1/explain": "explain",
+    "POST /v1/export": "export",
     "GET /v1/items": "items",
     "GET /v1/items/{id}": "item",
     "POST /v1/items": "add",
@@ -103,9 +104,18 @@ def settle(scope: Scope) -> None:
 
 
 def asked_of(body: BaseModel) -> dict[str, Any]:
-    """The fields of a request without its image, which only `kind` mentions: "text", "image", "like", "text+image" …"""
+    """The fields of a request without its image, which only `kind` mentions: "text", "image", "like", "text+image" …
+
+    Of marks the keys alone, as `marked`.
+    """
     parts = [name for name in ("text", "image", "like") if getattr(body, name, None) is not None]
-    return {"kind": "+".join(parts), **body.model_dump(exclude={"image"}, exclude_none=True)}
+    # a list, since what forgets keys looks for them in lists (`limner.server.audit_lines`)
+    marked = {"marked": sorted(marks)} if (marks := getattr(body, "marks", None)) else {}
+    return {
+        "kind": "+".join(parts),
+        **body.model_dump(exclude={"image", "marks"}, exclude_none=True),
+        **marked,
+    }
 
 
 def is_audited(path: str) -> bool:
@@ -151,8 +161,11 @@ class Record:
     async def leave_out_unknown(self) -> None:
         """Leave out keys that the store does not hold: whoever asks for an erased image would bring its key back."""
         named = {name: self.facts[name] for name in ("id", "like") if name in self.facts}
-        if named:
-            unknown = await run_in_threadpool(self._unknown, list(named.values()))
+        marked = self.facts.get("marked", [])
+        if named or marked:
+            unknown = await run_in_threadpool(self._unknown, [*named.values(), *marked])
+            if marked:
+                self.facts["marked"] = [key for key in marked if key not in unknown]
             for name, key in named.items():
                 if key in unknown:
                     del self.facts[name]

@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from limner.server.batching import GONE
 from limner.server.problems import REFUSED_FOR, problem
 
-_WITH_PICTURES = ("/v1/search", "/v1/sentences", "/v1/items")
+_LONG = ("/v1/search", "/v1/sentences", "/v1/items", "/v1/export")
+"""Addresses whose bodies hold a picture, or the judgements of thousands."""
 # /v1/explain sends a text of at most 2,000 characters, each of which takes up to 12 bytes in JSON's escapes
 _PLAIN = 64 * 1024
 _LINGERING = 2.0
@@ -41,7 +42,7 @@ class Bodies:
     was not read.
 
     The size is that of the Content-Length, before anything is read, and also counted while the body arrives. `largest`
-    is for bodies that carry an image; others have at most 64 KiB.
+    is for bodies that carry an image or an export; others have at most 64 KiB.
     """
 
     def __init__(self, app: ASGIApp, largest: int) -> None:
@@ -52,7 +53,7 @@ class Bodies:
         """Let a request through, or answer it."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        largest = self.largest if route_path(scope) in _WITH_PICTURES else min(self.largest, _PLAIN)
+        largest = self.largest if route_path(scope) in _LONG else min(self.largest, _PLAIN)
         headers = dict(scope["headers"])
         length, chunked = headers.get(b"content-length"), b"transfer-encoding" in headers
         unread, size = chunked or length not in (None, b"0"), 0

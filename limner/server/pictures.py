@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from limner.data.image_metadata import encoded_anew, pieces_without_metadata
 from limner.data.image_parts import Piece
 from limner.data.images import as_shown, open_header, open_rgb, quiet, thumbnail
-from limner.errors import ChangedPictureError
+from limner.errors import ChangedPictureError, ImageError
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
 from limner.search.image_files import browser_type, open_unchanged
@@ -131,6 +131,46 @@ async def send_thumbnail(files: StoreFiles, key: str, decoding: Decoding) -> Res
 
         small = await decoding.run(made)
     return Response(small, media_type="image/jpeg")
+
+
+_ENDINGS = {
+    "image/jpeg": ".jpg",
+    "image/png": ".png",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
+    "image/avif": ".avif",
+    "image/bmp": ".bmp",
+}
+
+
+def small_or_whole(
+    files: StoreFiles, entry: StoredImage, *, keep_metadata: bool = False
+) -> tuple[bytes, str]:
+    """Read an image's file as `send_picture` sends it, with the ending of its kind.
+
+    Where the file is gone, has changed or cannot be decoded it is the store's thumbnail, with an ending that says so,
+    or empty if the store keeps no thumbnails. Raises `RefusedError` (503) if the system has no file handle left.
+    """
+    try:
+        with _open(entry) as file:
+            content = file.read(entry.size)
+        kind, name = browser_type(content[:16]), Path(entry.path).name
+        if kind is None:
+            content, kind = as_shown(open_rgb(content, name=name))
+        elif not keep_metadata:
+            pieces = pieces_without_metadata(content)
+            if pieces is None:
+                content, kind = encoded_anew(content, name)
+            else:
+                content = b"".join(
+                    piece if isinstance(piece, bytes) else content[piece.start : piece.stop]
+                    for piece in pieces
+                )
+    except (RefusedError, ImageError) as error:
+        if isinstance(error, RefusedError) and error.status != 410:
+            raise
+        return files.thumbnails([entry.id])[0] or b"", "-thumbnail.jpg"
+    return content, _ENDINGS[kind]
 
 
 def _open(image: StoredImage) -> BinaryIO:

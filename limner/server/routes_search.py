@@ -10,8 +10,10 @@ from pydantic import ConfigDict, Field, JsonValue
 from starlette.concurrency import run_in_threadpool
 
 from limner.data.images import local_time
+from limner.judgements import MarkName
 from limner.search.engine import Engine
 from limner.search.entry import key_of
+from limner.search.feedback import keys_by_mark
 from limner.search.query import Query
 from limner.server.answer_size import pictures_that_fit, sentences_that_fit
 from limner.server.audit_routes import asked_of, note
@@ -76,6 +78,10 @@ class SearchBody(RequestModel):
     before: Time | None = None
     """Only pictures taken before this time."""
 
+    marks: dict[Key, MarkName] = Field(default={}, max_length=500)
+    """Judgements by the pictures' keys: "right" and "wrong" move the query and are left out of the answer, "maybe"
+    changes nothing. No reranker orders an answer with marks."""
+
     group: Literal["identity", "near"] | None = None
     """Only the best of each identity, or of pictures that are nearly the same."""
 
@@ -139,7 +145,8 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
             return query
         if query.rerank == "all":
             raise RefusedError(422, f"rerank: this server re-ranks at most {settings.max_rerank:,}")
-        by_reranker = engine.encoder.reranker is not None and query.image is None and query.like is None
+        alone = query.image is None and query.like is None and not query.is_marked
+        by_reranker = engine.encoder.reranker is not None and alone
         return replace(query, rerank=settings.max_rerank) if by_reranker else query
 
     @routes.post("/v1/search", responses=refusals)
@@ -195,6 +202,7 @@ def query_from_request(body: SearchBody, settings: ServerSettings) -> Query:
         raise RefusedError(
             422, f"rerank: this server re-ranks at most {settings.max_rerank:,}, got {body.rerank:,}"
         )
+    right, wrong = keys_by_mark(body.marks)
     return Query(
         text=body.text,
         image=None if body.image is None else picture_of(body.image),
@@ -204,6 +212,8 @@ def query_from_request(body: SearchBody, settings: ServerSettings) -> Query:
         where=conditions_of(body.where),
         after=None if body.after is None else _time(body.after, "after"),
         before=None if body.before is None else _time(body.before, "before"),
+        right=right,
+        wrong=wrong,
         group=body.group,
         rerank=body.rerank,
         explain=body.explain,

@@ -30,6 +30,8 @@ def test_the_same_as_the_library(limner: Limner, store: Path, pictures: Path) ->
         (Query(text=QUERY), [QUERY]),
         (both, [QUERY, "--image", picture, "--text-weight", 0.3, "-k", 4]),
         (Query(like=key), ["--like", picture]),
+        (Query(text=QUERY, right=(key,)), [QUERY, "--right", picture]),
+        (Query(text=QUERY, wrong=(key,)), [QUERY, "--wrong", key]),
         (Query(like=key, k=2), ["--like", key, "-k", 2]),
         (
             Query(text=QUERY, where=(Condition.parse("identity~red*"),), group="near"),
@@ -56,6 +58,7 @@ def test_conditions_and_groups(limner: Limner, store: Path) -> None:
     refused(limner("search", store, QUERY, "--where", "shelf"), "NAME=VALUE")
     refused(limner("search", store, QUERY, "--before", "soon"), "a time in ISO 8601")
     refused(limner("search", store, "--like", "nobody.png"), "holds no picture of this path or key")
+    refused(limner("search", store, QUERY, "--wrong", "nobody.png"), "holds no picture of this path or key")
     refused(limner("search", store, QUERY, "--text-weight", 2), "text_weight: expected 0 to 1")
 
 

@@ -1,5 +1,6 @@
 """`limner search --queries`: many queries in one process."""
 
+import csv
 import io
 import json
 from pathlib import Path
@@ -44,6 +45,24 @@ def test_stdin_and_json(limner: Limner, store: Path, queries: Path, monkeypatch:
     assert names[0] == names[1] == list(TEXTS)
 
 
+def test_csv_has_a_line_a_hit_and_one_for_what_cannot_be_answered(
+    limner: Limner, store: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "queries.tsv"
+    file.write_text("=q\ta red square, on white\nnone\tzxqv zxqw\n", encoding="utf-8")
+    done = limner("search", store, "--queries", file, "--format", "csv", "-k", 3, "--cpu")
+    assert done.code == 1
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    alone = json.loads(limner("search", store, "a red square, on white", "-k", 3, "--cpu", "--json").out)[
+        "hits"
+    ]
+    assert [(row["query"], row["text"], row["rank"], row["path"]) for row in rows[:3]] == [
+        ("'=q", "a red square, on white", str(hit["rank"]), hit["path"]) for hit in alone
+    ]
+    assert (rows[3]["query"], rows[3]["rank"], len(rows)) == ("none", "", 4)
+    assert rows[3]["error"]
+
+
 def test_a_trec_run_is_what_score_reads(limner: Limner, store: Path, queries: Path, tmp_path: Path) -> None:
     run = limner("search", store, "--queries", queries, "--format", "trec", "-k", 5, "--cpu")
     assert run.code == 0
@@ -86,10 +105,12 @@ def test_mistakes(limner: Limner, store: Path, queries: Path, tmp_path: Path) ->
     refused(limner("search", store, "--queries", tmp_path / "none"), "no such file; give one query a line")
     refused(limner("search", store, "red", "--queries", queries), "leave out the text")
     refused(limner("search", store, "red", "--format", "trec"), "--format: is of the answers to --queries")
-    refused(limner("search", store, "--queries", queries, "--format", "csv"), "'jsonl' or 'trec'")
+    refused(limner("search", store, "--queries", queries, "--format", "xml"), "'jsonl', 'csv' or 'trec'")
     refused(limner("search", store, "--queries", queries, "--sentences"), "--sentences: goes with")
     both = limner("search", store, "--queries", queries, "--format", "trec", "--json")
     assert "leave out --json" in json.loads(both.err)["error"]["message"]
+    both = limner("search", store, "--queries", queries, "--format", "csv", "--json")
+    assert "CSV is no JSON" in json.loads(both.err)["error"]["message"]
 
 
 def test_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ def test_what_it_says_of_itself(engine: Engine, tmp_path: Path) -> None:
     allowed = ServerSettings(changes=True, uploads=tmp_path / "uploads", max_k=9)
     client = TestClient(create_app(Store(engine), allowed))
     assert client.get("/v1/info").json() == {
+        "id": engine.files.manifest.id,
         "pictures": COUNT,
         "model": {"fingerprint": "a" * 64, "system": None, "dim": engine.files.dim},
         "reranks": False,

@@ -80,6 +80,20 @@ def test_each_query_is_recorded(client: TestClient, file: Path, tmp_path: Path) 
     assert not any("image" in line for line in lines(file))
 
 
+def test_marks_are_recorded_by_their_keys_and_forgotten_with_them(
+    client: TestClient, engine: Engine, file: Path
+) -> None:
+    kept, gone = engine.files.snapshot().keys[:2]
+    client.post("/v1/search", json={"text": "a coat", "marks": {gone: "wrong", kept: "right"}})
+    (line,) = lines(file)
+    assert line["marked"] == sorted([kept, gone])
+    assert "marks" not in line
+    erase(engine.files, gone, audit=ErasableLog(file))
+    (line,) = lines(file)
+    assert line["marked"] == [kept]
+    assert gone not in file.read_text()
+
+
 def test_every_way_to_ask_is_recorded(engine: Engine, file: Path) -> None:
     app = create_app(Store(engine), ServerSettings(audit=file))
     client = TestClient(app, raise_server_exceptions=False, client=("2001:db8::17", 1))
@@ -149,12 +163,13 @@ def test_what_is_asked_for_behind_an_erasure(engine: Engine, file: Path, token: 
         client.get(f"/v1/items/{key}", headers=headers)
         client.get(f"/v1/images/{key}", headers=headers)
         client.post("/v1/search", json={"like": key}, headers=headers)
+        client.post("/v1/search", json={"text": "a", "marks": {key: "right"}}, headers=headers)
         client.post("/v1/explain", json={"text": "a", "id": key}, headers=headers)
         client.delete(f"/v1/items/{key}", headers=headers)
     assert gone not in file.read_text()
     assert ErasableLog(file).left([gone]) == 0
     assert kept in file.read_text()
-    assert len(lines(file)) == (11 if token == TOKEN else 10)
+    assert len(lines(file)) == (13 if token == TOKEN else 12)
 
 
 def test_a_bug_is_recorded(engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

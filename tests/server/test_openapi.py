@@ -53,7 +53,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr
     assert "FAILURES" not in done.stdout
-    assert re.search(r"[1-9]\d\d generated", done.stdout), done.stdout
+    assert re.search(r"[1-9]\d{2,} generated", done.stdout), done.stdout
     # whatever was sent, the record of it is whole
     report = verify(tmp_path / "audit")
     assert report.sound

@@ -30,7 +30,7 @@ def told(hits: tuple[Hit, ...]) -> list[dict[str, Any]]:
 
 def test_http_answers_as_the_library(client: TestClient, engine: Engine, tmp_path: Path) -> None:
     picture = tmp_path / HOME / "3.png"
-    key = engine.answer(Query(image=picture, k=1)).hits[0].id
+    key, other = [hit.id for hit in engine.answer(Query(image=picture, k=2)).hits]
     for body, query in (
         ({"text": "a red coat"}, Query(text="a red coat")),
         (
@@ -44,6 +44,8 @@ def test_http_answers_as_the_library(client: TestClient, engine: Engine, tmp_pat
             Query(text="coat", like=key, text_weight=0.25),
         ),
         ({"text": "coat", "rerank": 0}, Query(text="coat", rerank=0)),
+        ({"text": "a coat", "marks": {key: "right"}}, Query(text="a coat", right=(key,))),
+        ({"like": key, "marks": {other: "wrong"}}, Query(like=key, wrong=(other,))),
     ):
         response = client.post("/v1/search", json=body)
         assert response.status_code == 200, response.text
@@ -312,6 +314,23 @@ def test_a_recipe_that_re_ranks_all_is_cut(engine: Engine, monkeypatch: pytest.M
     key = engine.files.snapshot().keys[0]
     assert client.post("/v1/search", json={"text": "a", "like": key}).status_code == 200
     assert asked[-1].rerank is None
+    # a reranker knows no marks, so that the server asks for none in their presence
+    client = TestClient(create_app(Store(engine), ServerSettings(max_rerank=COUNT - 1)))
+    assert client.post("/v1/search", json={"text": "a", "marks": {key: "right"}}).status_code == 200
+    assert (asked[-1].rerank, asked[-1].right) == (None, (key,))
+
+
+def test_marks_that_make_no_sense(client: TestClient, engine: Engine) -> None:
+    key = engine.files.snapshot().keys[0]
+    for marks in (
+        {key: "good"},
+        {"no key": "right"},
+        {f"{number:032x}": "wrong" for number in range(501)},
+        [key],
+    ):
+        problem(client.post("/v1/search", json={"text": "a", "marks": marks}), 422)
+    problem(client.post("/v1/search", json={"text": "a", "marks": {"0" * 32: "right"}}), 404)
+    problem(client.post("/v1/search", json={"text": "a", "marks": {key: "right"}, "rerank": 3}), 409)
 
 
 def test_a_query_that_takes_too_long(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

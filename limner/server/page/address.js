@@ -13,6 +13,8 @@ const PLAIN = {
   group: "",
   open: "",
   picture: "",
+  marked: false, // whether this browser's marks move the search
+  view: "",
 };
 const pictures = new Map();
 const MOST_PICTURES = 12; // going back further than so many pictures loses them
@@ -32,6 +34,8 @@ export function readAddress() {
     group: ["identity", "near"].includes(values.get("group")) ? values.get("group") : "",
     open: values.get("open") || "",
     picture: history.state?.picture || "",
+    marked: values.get("marked") === "1",
+    view: values.get("view") === "many" ? "many" : "",
   };
 }
 
@@ -43,6 +47,8 @@ export function writeAddress(state, { replace = false } = {}) {
   if (state.k !== PLAIN.k) values.set("k", state.k);
   for (const condition of state.where) values.append("where", condition);
   for (const name of ["after", "before", "group", "open"]) if (state[name]) values.set(name, state[name]);
+  if (state.marked) values.set("marked", "1");
+  if (state.view) values.set("view", state.view);
   const address = `${location.pathname}${location.search}${values.size ? `#${values}` : ""}`;
   // `opened`: this entry was made by opening a result, so closing it may go back.
   const entry = { picture: state.picture, opened: Boolean(state.opened) };

@@ -88,6 +88,12 @@ export const info = (signal) => json("v1/info", { signal });
 export const search = (body, signal) => json("v1/search", { body, signal });
 export const sentences = (body, signal) => json("v1/sentences", { body, signal });
 export const explain = (text, id, signal) => json("v1/explain", { body: { text, id }, signal });
+/** A file of an export: {blob, name}. */
+export async function exportFile(body, signal) {
+  const response = await answer("v1/export", { body, signal });
+  const name = /filename="([\w.-]+)"/.exec(response.headers.get("Content-Disposition") || "")?.[1] || "limner-export";
+  return { blob: await response.blob(), name };
+}
 export const item = (id, signal) => json(`v1/items/${encodeURIComponent(id)}`, { signal });
 
 export function items(offset, limit, where, signal) {

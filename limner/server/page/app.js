@@ -5,6 +5,7 @@ import {
   info as askInfo,
   items,
   keepToken,
+  item,
   Problem,
   search,
   sentences as askSentences,
@@ -22,18 +23,50 @@ import {
   writeAddress,
 } from "./address.js";
 import { byId, count } from "./elements.js";
+import { hideBench, say, showBench, startBench } from "./bench.js";
 import { buildFilters, clearFilters, fillFilters, moreThan, startFilters } from "./filters.js";
 import { fillForm, focusText, startForm, typed } from "./form.js";
 import { readPicture } from "./given-picture.js";
+import { forgetMany, startMany } from "./many.js";
+import {
+  clearMarks,
+  dropMarks,
+  forgetMarks,
+  judged,
+  openMarks,
+  searchKey,
+  sentMarks,
+  setMark,
+  setNote,
+  undo,
+} from "./marks.js";
 import * as notices from "./notices.js";
-import { clearHits, focusCard, holdsCards, showHits, showSkeleton, startResults } from "./results.js";
-import { closeViewer, openViewer, startViewer } from "./viewer.js";
+import {
+  clearHits,
+  focusCard,
+  holdsCards,
+  showHits,
+  showMarks,
+  showSkeleton,
+  startResults,
+} from "./results.js";
+import { closeViewer, openViewer, showJudgement, shownInViewer, startViewer } from "./viewer.js";
 
 const PATIENCE = 180; // ms before anything shows that an answer is awaited
 const STARTS = 12; // pictures of the store on the first visit
 const DESCRIBING = 3; // sentences beside the pictures that are like one
 const NO_FILTERS = { where: [], after: "", before: "" };
-const NOTHING = { text: "", like: "", picture: "", weight: 0.5, k: FIRST_K, group: "", ...NO_FILTERS };
+const NOTHING = {
+  text: "",
+  like: "",
+  picture: "",
+  weight: 0.5,
+  k: FIRST_K,
+  group: "",
+  marked: false,
+  view: "",
+  ...NO_FILTERS,
+};
 
 let state = readAddress();
 let shown = null; // the state whose answer is on the page
@@ -46,6 +79,9 @@ let goingBack = false; // a second Esc must not go back twice
 function go(changes, { replace = false } = {}) {
   const next = { ...state, open: "", ...changes };
   if (!keptPicture(next.picture)) next.picture = "";
+  // Marks are of one search: the next one begins without them.
+  if (!("marked" in changes) && searchKey(next) !== searchKey(state)) next.marked = false;
+  if (!("view" in changes)) next.view = "";
   if (sameSearch(next, state) && next.open === state.open && shown)
     return refresh({ again: !changes.open && !replace });
   writeAddress({ ...next, opened: next.open !== "" && (replace ? wasOpenedHere() : true) }, { replace });
@@ -70,12 +106,14 @@ async function find() {
   asking?.abort();
   const question = (asking = new AbortController());
   const asked = state;
+  say("");
   const late = setTimeout(wait, PATIENCE);
   try {
     if (!store) await loadStore(question.signal);
-    if (!asksSomething(asked)) await showWelcome(asked, question.signal);
+    if (asked.view === "many") showMany();
+    else if (!asksSomething(asked)) await showWelcome(asked, question.signal);
     else {
-      const found = await search(requestOf(asked), question.signal);
+      const found = await searchWithMarks(asked, question.signal);
       question.signal.throwIfAborted();
       showAnswer(asked, found);
       describe(asked);
@@ -95,10 +133,41 @@ async function find() {
   }
 }
 
+/** Searches; marks of pictures that the store holds no more are taken away, and it searches once more. */
+async function searchWithMarks(asked, signal) {
+  const body = requestOf(asked);
+  try {
+    return await search(body, signal);
+  } catch (problem) {
+    if (problem.status !== 404 || !body.marks) throw problem;
+    const gone = [];
+    for (const id of Object.keys(body.marks))
+      await item(id, signal).catch((error) => {
+        if (error.status !== 404) throw error;
+        gone.push(id);
+      });
+    if (!gone.length) throw problem;
+    dropMarks(asked, gone);
+    say(`${count(gone.length)} of the marked pictures ${gone.length === 1 ? "is" : "are"} no longer in the store.`);
+    return search(requestOf(asked), signal);
+  }
+}
+
+function showMany() {
+  answer = null;
+  clearHits();
+  hideBench();
+  closeViewer();
+  document.body.dataset.state = "many";
+  document.title = "Many descriptions · limner";
+  byId("notice").replaceChildren();
+  byId("many-text").focus();
+}
+
 function wait() {
   document.body.dataset.busy = "";
   byId("results").setAttribute("aria-busy", "true");
-  if (!asksSomething(state) || holdsCards()) return;
+  if (!asksSomething(state) || state.view || holdsCards()) return;
   document.body.dataset.state = "results";
   byId("notice").replaceChildren();
   showSkeleton(Math.min(state.k, 12));
@@ -107,6 +176,7 @@ function wait() {
 async function loadStore(signal) {
   store = await askInfo(signal);
   keepToken();
+  openMarks(store.id, hasToken());
   buildFilters(store);
   sayStock(store.pictures);
   byId("model").textContent = [store.model.system, store.model.fingerprint?.slice(0, 8)]
@@ -121,6 +191,7 @@ const sayStock = (number) =>
 
 function requestOf(asked) {
   const picture = keptPicture(asked.picture);
+  const marks = asked.marked ? sentMarks(asked) : {};
   const time = (value) => (value ? (value.length === 16 ? `${value}:00` : value) : null);
   return {
     text: asked.text || null,
@@ -133,18 +204,21 @@ function requestOf(asked) {
     after: time(asked.after),
     before: time(asked.before),
     group: asked.group || null,
+    ...(Object.keys(marks).length ? { marks } : {}),
   };
 }
 
 function showAnswer(asked, found) {
   answer = found;
   document.body.dataset.state = "results";
-  showHits(found);
+  showHits(found, judged(asked));
+  showBench(asked, found);
   sayStock(found.total);
   const number = found.hits.length;
-  const limited = found.matching < found.total;
+  const left = asked.marked ? Object.keys(sentMarks(asked)).length : 0;
+  const limited = found.matching < found.total - left;
   byId("status").textContent = number
-    ? `The ${number} best of ${count(found.matching)}${limited ? ` that pass the filters (${count(found.total)} in all)` : " pictures"}`
+    ? `The ${number} best of ${count(found.matching)}${limited ? ` that pass the filters (${count(found.total)} in all)` : " pictures"}${left ? `, by ${count(left)} ${left === 1 ? "mark" : "marks"}; what is marked is in the shortlist` : ""}`
     : "No results";
   const notice = byId("notice");
   if (found.total === 0) notice.replaceChildren(notices.emptyStore());
@@ -178,6 +252,7 @@ const byText = (text) => go({ text, like: "", picture: "" });
 
 async function showWelcome(asked, signal) {
   answer = null;
+  hideBench();
   let pictures = [];
   if (store.pictures > 0) {
     const offset = asked.where.length ? 0 : Math.floor(Math.random() * Math.max(0, store.pictures - STARTS));
@@ -204,6 +279,7 @@ async function showWelcome(asked, signal) {
 function showProblem(problem) {
   shown = null;
   answer = null;
+  hideBench();
   clearHits();
   closeViewer();
   byId("status").textContent = "";
@@ -228,6 +304,10 @@ function askToken() {
 
 /** Nothing of the store stays on the page, for whoever sits here next. */
 function forget() {
+  forgetMarks();
+  forgetMany();
+  hideBench();
+  say("");
   setToken("");
   forgetPictures();
   closeViewer();
@@ -241,7 +321,7 @@ function forget() {
 
 function showOpened() {
   const place = answer && state.open ? answer.hits.findIndex((hit) => hit.id === state.open) : -1;
-  if (place >= 0) openViewer(answer.hits, place, state.text);
+  if (place >= 0) openViewer(answer.hits, place, state.text, judged(state)[state.open]);
   else {
     const was = closeViewer();
     if (was) focusCard(was);
@@ -263,6 +343,34 @@ async function give(file) {
   }
 }
 
+/** The page after a mark or a note has changed. */
+function afterMark(id) {
+  const marks = judged(state);
+  showMarks(marks);
+  showBench(state, answer);
+  const hit = answer?.hits.find((one) => one.id === (id || shownInViewer()));
+  if (hit) showJudgement(hit, marks[hit.id], false);
+}
+
+const hitOf = (id) => answer.hits.find((one) => one.id === id) || { id, ...judged(state)[id] };
+
+function mark(hit, name) {
+  const now = setMark(state, hit, name);
+  say(now ? `Marked ${now}: ${hit.name}` : `Not marked any more: ${hit.name}`);
+  afterMark(hit.id);
+}
+
+function takeBack() {
+  const id = undo(state);
+  say(id ? `Taken back: ${hitOf(id).name ?? "the last mark"}` : "There is no mark to take back.");
+  afterMark(id);
+}
+
+function note(hit, text) {
+  setNote(state, hit, text);
+  afterMark(hit.id);
+}
+
 startForm({
   onSearch: (text) => (text || asksSomething({ ...state, text }) ? go({ text }) : focusText()),
   onPicture: give,
@@ -270,7 +378,34 @@ startForm({
   onWeight: (weight) => go({ weight, text: typed() }),
 });
 startFilters((changes, options) => go({ ...changes, text: typed() }, options));
-startResults({ onOpen: (id) => go({ open: id }), onSimilar: similar });
+startResults({
+  onOpen: (id) => go({ open: id }),
+  onSimilar: similar,
+  onMark: (id, name) => mark(hitOf(id), name),
+});
+startBench({
+  onApply: () => go({ marked: true }),
+  onPlain: () => go({ marked: false }),
+  onUndo: takeBack,
+  onClear: () => {
+    clearMarks(state);
+    say("The marks of this search are cleared.");
+    if (state.marked) go({ marked: false });
+    else afterMark();
+  },
+  onMark: mark,
+  onNote: note,
+  onProblem: (problem) => problem.status === 401 && (showProblem(problem), true),
+});
+startMany({
+  onOpen: (text, id) => go({ ...NOTHING, text, open: id }),
+  onProblem: (problem) => problem.status === 401 && (showProblem(problem), true),
+});
+byId("to-many").addEventListener("click", (event) => {
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  go({ ...NOTHING, view: "many" });
+});
 startViewer({
   onClose: () => {
     if (goingBack) return;
@@ -283,6 +418,9 @@ startViewer({
     if (next) go({ open: next.id }, { replace: true });
   },
   onSimilar: similar,
+  onMark: (id, name) => mark(hitOf(id), name),
+  onNote: (id, text) => note(hitOf(id), text),
+  onUndo: takeBack,
   onWhere: (condition) => go({ where: [...new Set([...state.where, condition])] }),
   onProblem: (problem) => problem.status === 401 && (showProblem(problem), true),
 });
@@ -304,6 +442,9 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "/") {
     event.preventDefault();
     focusText();
+  } else if (event.key.toLowerCase() === "u" && answer) {
+    event.preventDefault();
+    takeBack();
   }
 });
 byId("text").addEventListener("keydown", (event) => {

@@ -1,18 +1,22 @@
 // The results as a grid in rank order, and moving in it by keys.
 
 import { dropPictures, showPicture } from "./api.js";
+import { markButtons } from "./bench.js";
 import { byId, clock, h, icon, percent, spelled } from "./elements.js";
+import { markOfKey } from "./marks.js";
 
 const grid = byId("grid");
 const MOST_KEPT = 400; // pictures in memory from earlier searches
 const FACTS = 3; // on a card; the dialog has them all
 
-/** `onOpen(id)`, `onSimilar(id)`. */
-export function startResults({ onOpen, onSimilar }) {
+/** `onOpen(id)`, `onSimilar(id)`, `onMark(id, mark)`. */
+export function startResults({ onOpen, onSimilar, onMark }) {
   grid.addEventListener("click", (event) => {
     const card = event.target.closest("li[data-id]");
     if (!card) return;
-    if (event.target.closest(".similar")) onSimilar(card.dataset.id);
+    const mark = event.target.closest(".mark")?.dataset.mark;
+    if (mark) onMark(card.dataset.id, mark);
+    else if (event.target.closest(".similar")) onSimilar(card.dataset.id);
     else if (event.target.closest(".open")) onOpen(card.dataset.id);
   });
   grid.addEventListener("keydown", (event) => {
@@ -22,23 +26,48 @@ export function startResults({ onOpen, onSimilar }) {
     if (event.key.toLowerCase() === "m") {
       event.preventDefault();
       onSimilar(card.dataset.id);
+    } else if (markOfKey(event.key)) {
+      event.preventDefault();
+      onMark(card.dataset.id, markOfKey(event.key));
     } else move(event, card);
   });
   grid.addEventListener("focusin", (event) => setStop(event.target.closest("li[data-id]")));
 }
 
-/** Draws an answer's hits. */
-export function showHits(answer) {
+/** Draws an answer's hits; `judged` are marks by id. */
+export function showHits(answer, judged = {}) {
   dropPictures(MOST_KEPT);
   const cards = answer.hits.map((hit) => card(hit, answer));
-  grid.replaceChildren(...cards);
-  grid.classList.toggle("muted", answer.good === false);
+  // A line and no veil: the colours of a picture are what it is judged by, also where the model is not sure.
+  const first = answer.hits.findIndex((hit) => isUnlikely(hit, answer));
+  const shown = first < 0 ? cards : [...cards.slice(0, first), border(answer, first), ...cards.slice(first)];
+  grid.replaceChildren(...shown);
+  showMarks(judged);
   setStop(cards[0]);
 }
 
+/** Shows which results are marked. */
+export function showMarks(judged) {
+  for (const one of grid.querySelectorAll("li[data-id]")) {
+    const mark = judged[one.dataset.id]?.mark || "";
+    one.dataset.marked = mark;
+    for (const button of one.querySelectorAll(".mark"))
+      button.setAttribute("aria-pressed", button.dataset.mark === mark);
+  }
+}
+
+const isUnlikely = (hit, answer) =>
+  hit.probability != null && answer.threshold != null && hit.probability < answer.threshold;
+
+const border = (answer, above) =>
+  h(
+    "li",
+    { class: "border" },
+    h("span", {}, `${above ? "Below this line" : "All of these"}: less than ${percent(answer.threshold)} match`),
+  );
+
 /** Empty cards while the first answer is under way. */
 export function showSkeleton(number) {
-  grid.classList.remove("muted");
   grid.replaceChildren(
     ...Array.from({ length: number }, () => h("li", { class: "skeleton", "aria-hidden": "true" })),
   );
@@ -82,10 +111,9 @@ function card(hit, answer) {
   );
   const meter = h("span", { class: "meter" }, h("span"));
   meter.firstChild.style.width = `${100 * (share ?? 0)}%`;
-  const unlikely = hit.probability != null && answer.threshold != null && hit.probability < answer.threshold;
   return h(
     "li",
-    { "data-id": hit.id, class: unlikely && "unlikely" },
+    { "data-id": hit.id, class: isUnlikely(hit, answer) && "unlikely" },
     h(
       "button",
       { type: "button", class: "open", tabindex: "-1" },
@@ -112,6 +140,7 @@ function card(hit, answer) {
       },
       icon("similar"),
     ),
+    h("div", { class: "judge" }, markButtons("", hit.name, null, { tabindex: "-1" })),
   );
 }
 

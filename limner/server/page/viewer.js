@@ -2,8 +2,10 @@
 
 import { explain, pictureUrl, showPicture } from "./api.js";
 import { attentionView } from "./attention.js";
+import { markButtons } from "./bench.js";
 import { byId, clock, h, icon, spelled } from "./elements.js";
 import { conditionFor } from "./filters.js";
+import { markOfKey } from "./marks.js";
 import { sureness } from "./results.js";
 import { weightsView } from "./word-weights.js";
 
@@ -14,7 +16,7 @@ let doing = {};
 let asking = null;
 let shownId = null;
 
-/** `onClose()`, `onStep(±1)`, `onSimilar(id)`, `onWhere(condition)`; `onProblem(problem)` says whether it saw to it. */
+/** `onClose()`, `onStep(±1)`, `onSimilar(id)`, `onWhere(condition)`, `onMark(id, mark)`, `onNote(id, note)`; `onProblem(problem)` says whether it saw to it. */
 export function startViewer(handlers) {
   doing = handlers;
   byId("close").addEventListener("click", doing.onClose);
@@ -32,16 +34,19 @@ export function startViewer(handlers) {
     if (event.key === "ArrowLeft") doing.onStep(-1);
     else if (event.key === "ArrowRight") doing.onStep(1);
     else if (event.key.toLowerCase() === "m") doing.onSimilar(shownId);
+    else if (event.key.toLowerCase() === "u") doing.onUndo();
+    else if (markOfKey(event.key)) doing.onMark(shownId, markOfKey(event.key));
     else return;
     event.preventDefault();
   });
 }
 
-/** Opens, or changes to, hit number `place` of `hits`; `text` is what was searched for. */
-export function openViewer(hits, place, text) {
+/** Opens, or changes to, hit number `place` of `hits`; `text` is what was searched for, `known` its mark and note. */
+export function openViewer(hits, place, text, known) {
   const hit = hits[place];
   const changes = hit.id !== shownId;
   shownId = hit.id;
+  showJudgement(hit, known, changes);
   byId("previous").disabled = place === 0;
   byId("next").disabled = place === hits.length - 1;
   if (!dialog.open) dialog.showModal();
@@ -53,6 +58,28 @@ export function openViewer(hits, place, text) {
   showWhy(hit, text);
   dialog.querySelector(".body").scrollTop = 0;
 }
+
+/** The mark and the note of the result that is shown. */
+export function showJudgement(hit, known, fresh = true) {
+  if (hit.id !== shownId) return;
+  const buttons = byId("viewer-marks");
+  const held = buttons.contains(document.activeElement) && document.activeElement.dataset.mark;
+  buttons.replaceChildren(...markButtons(known?.mark || "", hit.name, (mark) => doing.onMark(hit.id, mark)));
+  if (held) buttons.querySelector(`[data-mark="${held}"]`).focus();
+  if (!fresh) return;
+  const note = h("textarea", {
+    id: "viewer-text",
+    rows: "2",
+    maxlength: "1000",
+    placeholder: "Note",
+    "aria-label": "Note about this picture",
+    onchange: (event) => doing.onNote(hit.id, event.target.value.trim()),
+  });
+  note.value = known?.note || "";
+  byId("viewer-words").replaceChildren(note);
+}
+
+export const shownInViewer = () => shownId;
 
 export function closeViewer() {
   const was = shownId;

@@ -1,0 +1,147 @@
+"""Judged searches as files: CSV, JSON, TREC's qrels with the queries that belong to them, and a zip of all of it."""
+
+import csv
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+from limner.errors import DataError
+from limner.judgements import Judgements
+
+_COLUMNS = (
+    "query",
+    "text",
+    "like",
+    "rank",
+    "id",
+    "name",
+    "identity",
+    "taken",
+    "score",
+    "probability",
+    "mark",
+    "note",
+)
+
+# a spreadsheet takes a cell that begins so for a formula, and runs it: CSV of clients' notes and names would be code
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+_RELEVANCE = {"right": 1, "wrong": 0}
+"""TREC's relevance of a mark; 0 says "looked at and not relevant", and "maybe" says nothing."""
+
+
+def query_name(text: str | None, like: str | None, *, picture: bool = False) -> str:
+    """Name a search by what it asks for, so that exports of several days can be joined.
+
+    >>> query_name("a red coat", None) == query_name(" a  red coat ", None)
+    True
+    """
+    asked = [None if text is None else " ".join(text.split()), like, picture]
+    return f"q-{hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:12]}"
+
+
+def as_json(judged: Judgements) -> bytes:
+    """Write all of it as JSON, in the form that `limner.judgements.Judgements` describes."""
+    return judged.model_dump_json(indent=2).encode() + b"\n"
+
+
+def as_csv(judged: Judgements) -> bytes:
+    """Write a row a picture, with its search before it and the provenance behind it.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    origin = judged.provenance
+    told = {
+        "exported": origin.exported.isoformat(),
+        "who": origin.who,
+        "store": origin.store,
+        "store_version": origin.version,
+        "model": origin.model.fingerprint,
+    }
+    names = sorted({name for search in judged.searches for one in search.pictures for name in one.metadata})
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow([*_COLUMNS, *(cell(f"metadata.{name}") for name in names), *told])
+    for search in judged.searches:
+        for one in search.pictures:
+            known = {
+                **one.model_dump(mode="json"),
+                "query": search.query,
+                "text": search.text,
+                "like": search.like,
+            }
+            facts = [cell(one.metadata.get(name)) for name in names]
+            table.writerow([*(cell(known[name]) for name in _COLUMNS), *facts, *map(cell, told.values())])
+    # with a mark of its coding, without which Excel reads UTF-8 as the system's own
+    return text.getvalue().encode("utf-8-sig")
+
+
+def as_qrels(judged: Judgements) -> bytes:
+    """Write TREC's qrels, `query 0 item relevance`: 1 for right and 0 for wrong, of searches by a text alone.
+
+    Queries are named as in `as_queries`, and pictures by their keys. Raises `DataError` if nothing was marked right,
+    since no measure is defined then, and for a picture that is marked both right and wrong under one text.
+    """
+    lines: dict[tuple[str, str], int] = {}
+    for search in judged.searches:
+        # a picture cannot be asked again from a file of texts, and a query without an answer would count as missed
+        if search.text is None or search.like is not None or search.picture:
+            continue
+        for one in search.pictures:
+            if one.mark in _RELEVANCE:
+                relevance = _RELEVANCE[one.mark]
+                if lines.setdefault((search.query, one.id), relevance) != relevance:
+                    raise DataError(f"{one.name} is marked both right and wrong for {search.text[:60]!r}")
+    if 1 not in lines.values():
+        raise DataError("qrels need a picture that is marked right in a search by a text")
+    return "".join(f"{query} 0 {key} {relevance}\n" for (query, key), relevance in lines.items()).encode()
+
+
+def as_queries(judged: Judgements) -> bytes:
+    """Write the texts of the searches for `limner search STORE --queries FILE`: a name, a tab and a text a line."""
+    texts = {
+        search.query: " ".join(search.text.split())
+        for search in judged.searches
+        if search.text is not None and search.like is None and not search.picture
+    }
+    return "".join(f"{name}\t{text}\n" for name, text in texts.items()).encode()
+
+
+def as_zip(
+    judged: Judgements, pictures: Mapping[str, tuple[bytes, str]], sheets: Mapping[str, bytes]
+) -> bytes:
+    """Pack all of it: the files above, a contact sheet a search, and the pictures under `pictures/`.
+
+    `pictures` are contents and endings of files by key, `sheets` JPEGs by name.
+    """
+    file = io.BytesIO()
+    # stored and not deflated: pictures are compressed already, and the rest is small
+    with zipfile.ZipFile(file, "w") as packed:
+        packed.writestr("judgements.json", as_json(judged))
+        packed.writestr("judgements.csv", as_csv(judged))
+        packed.writestr("queries.tsv", as_queries(judged))
+        try:
+            packed.writestr("qrels.txt", as_qrels(judged))
+        except DataError as error:
+            # it says why there are none, in the place where somebody looks for them
+            packed.writestr("qrels-missing.txt", f"{error}\n")
+        for name, sheet in sheets.items():
+            packed.writestr(f"{name}.jpg", sheet)
+        for key, (content, ending) in pictures.items():
+            packed.writestr(f"pictures/{key}{ending}", content)
+    return file.getvalue()
+
+
+def cell(value: Any) -> Any:
+    """Make a value fit for a cell of CSV: lists as JSON, and no text that a spreadsheet would run.
+
+    >>> cell("=1+1"), cell(-0.5), cell(["a"])
+    ("'=1+1", -0.5, '["a"]')
+    """
+    if value is None or isinstance(value, int | float):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,0 +1,218 @@
+// The bar above the results: how many are marked, the search with the marks, the shortlist, exports.
+
+import { exportFile, pictureUrl, showPicture } from "./api.js";
+import { byId, h, icon } from "./elements.js";
+import { allJudged, canUndo, judged, MARKS, sentMarks } from "./marks.js";
+
+const MOST_PICTURES = 1000; // of one search in an export
+let doing = {};
+let now = null; // {state, answer}
+
+const FORMS = [
+  ["csv", "CSV table"],
+  ["json", "JSON"],
+  ["sheet", "Contact sheet"],
+  ["zip", "Zip with pictures"],
+  ["qrels", "TREC qrels"],
+  ["queries", "TREC queries"],
+];
+
+/** `onApply()`, `onPlain()`, `onUndo()`, `onClear()`, `onMark(hit, mark)`, `onNote(hit, note)`, `onProblem(problem)`. */
+export function startBench(handlers) {
+  doing = handlers;
+  byId("apply").addEventListener("click", doing.onApply);
+  byId("plain").addEventListener("click", doing.onPlain);
+  byId("undo").addEventListener("click", doing.onUndo);
+  byId("clear-marks").addEventListener("click", doing.onClear);
+  byId("copy").addEventListener("click", copyLink);
+  byId("shortlist-toggle").addEventListener("click", () => {
+    const shown = byId("shortlist").hidden;
+    byId("shortlist").hidden = !shown;
+    byId("shortlist-toggle").setAttribute("aria-expanded", shown);
+    showShortlist();
+  });
+  byId("forms").replaceChildren(...formButtons(FORMS, (form) => exportNow(form)));
+  closing(byId("export"));
+}
+
+/** Buttons of an export's forms. */
+export const formButtons = (forms, onForm) =>
+  forms.map(([form, label]) =>
+    h("li", {}, h("button", { type: "button", "data-form": form, onclick: () => onForm(form) }, label)),
+  );
+
+/** A menu opens to the side that has room for it, and closes where one would expect it. */
+export function closing(menu) {
+  menu.addEventListener("toggle", () => {
+    const { left, width } = menu.querySelector(".sheet").getBoundingClientRect();
+    if (menu.open && left + width > document.documentElement.clientWidth) menu.classList.add("to-left");
+    else if (!menu.open) menu.classList.remove("to-left");
+  });
+  menu.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !menu.open) return;
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  });
+  document.addEventListener("click", (event) => menu.contains(event.target) || (menu.open = false));
+}
+
+/** Brings the bar in line with a search, its answer and its marks. */
+export function showBench(state, answer) {
+  now = { state, answer };
+  const pictures = Object.values(judged(state));
+  const number = (mark) => pictures.filter((one) => one.mark === mark).length;
+  const moving = Object.keys(sentMarks(state)).length;
+  byId("bench").hidden = !answer || (answer.hits.length === 0 && pictures.length === 0);
+  byId("tally").replaceChildren(
+    ...MARKS.map(({ mark, icon: name, label }) =>
+      h(
+        "span",
+        { class: `tally ${mark}`, title: label },
+        icon(name),
+        h("strong", {}, `${number(mark)}`),
+        h("span", { class: "tally-name" }, label.toLowerCase()),
+      ),
+    ),
+  );
+  byId("apply").hidden = moving === 0;
+  byId("apply").querySelector("span").textContent = `${state.marked ? "Search again with" : "Search with"} ${moving} ${moving === 1 ? "mark" : "marks"}`;
+  byId("plain").hidden = !state.marked;
+  byId("undo").disabled = !canUndo(state);
+  byId("clear-marks").hidden = pictures.length === 0;
+  byId("shortlist-toggle").querySelector("span").textContent = `Shortlist ${pictures.length || ""}`.trim();
+  byId("shortlist-toggle").disabled = pictures.length === 0;
+  if (!pictures.length) {
+    byId("shortlist").hidden = true;
+    byId("shortlist-toggle").setAttribute("aria-expanded", "false");
+  }
+  byId("export-of").textContent = pictures.length
+    ? `${pictures.length} judged ${pictures.length === 1 ? "picture" : "pictures"} of this search`
+    : "The results as they are shown: none is judged yet";
+  showShortlist();
+}
+
+export function hideBench() {
+  now = null;
+  byId("bench").hidden = true;
+  byId("shortlist").replaceChildren();
+}
+
+export const say = (text) => (byId("told").textContent = text);
+
+/** The three buttons of a picture. `onMark(mark)`. */
+export function markButtons(mark, title, onMark, { tabindex = null } = {}) {
+  return MARKS.map((one) =>
+    h(
+      "button",
+      {
+        type: "button",
+        class: `icon mark ${one.mark}`,
+        "data-mark": one.mark,
+        "aria-pressed": `${mark === one.mark}`,
+        "aria-label": `${one.label}: ${title}`,
+        title: one.title,
+        tabindex,
+        onclick: onMark && (() => onMark(one.mark)),
+      },
+      icon(one.icon),
+    ),
+  );
+}
+
+function showShortlist() {
+  const list = byId("shortlist");
+  if (list.hidden || !now) return;
+  // While somebody writes a note its field stays.
+  if (list.contains(document.activeElement) && document.activeElement.matches("textarea")) return;
+  const order = { right: 0, maybe: 1, null: 2, wrong: 3 };
+  const rows = Object.entries(judged(now.state)).sort(([, one], [, other]) => order[one.mark] - order[other.mark]);
+  list.replaceChildren(...rows.map(([id, one]) => shortlisted({ id, ...one })));
+}
+
+function shortlisted(hit) {
+  const image = h("img", { alt: `Picture ${hit.name}`, draggable: "false" });
+  showPicture(image, "thumbnails", hit.id);
+  const link = h("a", { target: "_blank", rel: "noopener", title: "Full size" }, image);
+  pictureUrl("images", hit.id).then(
+    (url) => (link.href = url),
+    () => {},
+  );
+  const note = h("textarea", {
+    rows: "2",
+    maxlength: "1000",
+    placeholder: "Note",
+    "aria-label": `Note about ${hit.name}`,
+    onchange: (event) => doing.onNote(hit, event.target.value.trim()),
+  });
+  note.value = hit.note;
+  return h(
+    "li",
+    { "data-id": hit.id },
+    link,
+    h(
+      "div",
+      {},
+      h("p", { class: "known" }, hit.name),
+      h("div", { class: "judge" }, markButtons(hit.mark, hit.name, (mark) => doing.onMark(hit, mark))),
+      note,
+    ),
+  );
+}
+
+async function copyLink() {
+  const shared = new URL(location.href);
+  const values = new URLSearchParams(shared.hash.slice(1));
+  values.delete("marked"); // the marks are in this browser only
+  shared.hash = values;
+  try {
+    await navigator.clipboard.writeText(shared.href);
+    say("The link to this search is copied.");
+  } catch {
+    // Over plain HTTP, from another machine, browsers give no clipboard.
+    window.prompt("The link to this search:", shared.href);
+  }
+}
+
+async function exportNow(form) {
+  const { state, answer } = now;
+  const all = byId("export-all").checked;
+  const mine = judged(state);
+  const shown = answer.hits.map(({ id, rank, score, probability }) => [id, { rank, score, probability }]);
+  const own = { ...state, picture: Boolean(state.picture), pictures: mine };
+  if (!Object.keys(mine).length) own.pictures = Object.fromEntries(shown);
+  const searches = all && allJudged().length ? allJudged() : [own];
+  byId("export").open = false;
+  say("The export is being made …");
+  try {
+    const size = await download(form, searches);
+    say(`Exported: ${size} ${size === 1 ? "picture" : "pictures"}.`);
+  } catch (problem) {
+    say(`It was not exported: ${problem.detail || problem.message}`);
+    doing.onProblem(problem);
+  }
+}
+
+/** Asks for a file and hands it to the browser; resolves to the number of pictures. */
+export async function download(form, searches) {
+  const told = searches.map(({ text, like, picture, where, pictures }) => ({
+    text: text || null,
+    like: picture ? null : like || null,
+    picture: Boolean(picture),
+    where: where || [],
+    pictures: Object.entries(pictures)
+      .slice(0, MOST_PICTURES)
+      .map(([id, one]) => ({
+        id,
+        mark: one.mark ?? null,
+        note: one.note ?? "",
+        rank: one.rank ?? null,
+        score: one.score ?? null,
+        probability: one.probability ?? null,
+      })),
+  }));
+  const { blob, name } = await exportFile({ form, searches: told });
+  const url = URL.createObjectURL(blob);
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+  return told.reduce((sum, search) => sum + search.pictures.length, 0);
+}

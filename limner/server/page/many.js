@@ -1,0 +1,169 @@
+// Many descriptions at once: a row each, with its first pictures.
+
+import { Problem, search, showPicture } from "./api.js";
+import { closing, download, formButtons } from "./bench.js";
+import { byId, count, h } from "./elements.js";
+import { sureness } from "./results.js";
+
+const FIRST = 5; // pictures of a row
+const AT_ONCE = 4; // the server answers together what comes together
+const MOST = 1000;
+const LONGEST = 2000; // characters of a description
+const FORMS = [
+  ["csv", "CSV table"],
+  ["json", "JSON"],
+  ["queries", "TREC queries"],
+];
+
+let doing = {};
+let asking = null;
+let rows = []; // {name, text, answer}
+
+/** `onOpen(text, id)` shows a description's own results; `onProblem(problem)` says whether it saw to it. */
+export function startMany(handlers) {
+  doing = handlers;
+  byId("many-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    start();
+  });
+  byId("many-file").addEventListener("change", async (event) => {
+    const [file] = event.target.files;
+    event.target.value = "";
+    if (!file) return;
+    byId("many-text").value = await file.text();
+    start();
+  });
+  byId("many-stop").addEventListener("click", () => asking?.abort());
+  byId("many-forms").replaceChildren(...formButtons(FORMS, exportRows));
+  closing(byId("many-export"));
+}
+
+/** Lines as `limner search --queries` reads them: a description, or a name, a tab and a description. */
+export function readLines(text) {
+  return text
+    .split(/\r?\n/)
+    .map((line, place) => {
+      const [first, ...rest] = line.split("\t");
+      return rest.length
+        ? { name: first.trim(), text: rest.join(" ").trim() }
+        : { name: `${place + 1}`, text: line.trim() };
+    })
+    .filter((row) => row.text);
+}
+
+export function forgetMany() {
+  asking?.abort();
+  rows = [];
+  byId("many-text").value = "";
+  byId("many-status").textContent = "";
+  byId("many-rows").replaceChildren();
+  byId("many-export").hidden = byId("many-table").hidden = true;
+}
+
+async function start() {
+  asking?.abort();
+  const found = readLines(byId("many-text").value);
+  const wrong =
+    (!found.length && "Write one description a line, or choose a file.") ||
+    (found.length > MOST && `At most ${count(MOST)} descriptions; these are ${count(found.length)}.`) ||
+    (found.some((row) => row.text.length > LONGEST) && `A description has at most ${count(LONGEST)} characters.`);
+  byId("many-status").textContent = wrong || "";
+  if (wrong) return;
+  rows = found;
+  const question = (asking = new AbortController());
+  byId("many-rows").replaceChildren(...rows.map(rowOf));
+  byId("many-table").hidden = false;
+  byId("many-export").hidden = true;
+  byId("many-stop").hidden = false;
+  let next = 0;
+  let done = 0;
+  const work = async () => {
+    while (next < rows.length && !question.signal.aborted) {
+      const row = rows[next++];
+      await answerRow(row, question.signal);
+      done += 1;
+      if (!question.signal.aborted) byId("many-status").textContent = `${count(done)} of ${count(rows.length)} answered`;
+    }
+  };
+  try {
+    await Promise.all(Array.from({ length: AT_ONCE }, work));
+  } catch (problem) {
+    if (problem.name !== "AbortError") {
+      question.abort();
+      if (!doing.onProblem(problem)) byId("many-status").textContent = problem.detail || String(problem);
+    }
+  }
+  if (asking !== question) return;
+  byId("many-stop").hidden = true;
+  byId("many-export").hidden = !rows.some((row) => row.answer?.hits.length);
+}
+
+/** One description; where the server asks to wait, it is asked again. */
+async function answerRow(row, signal) {
+  for (;;) {
+    try {
+      row.answer = await search({ text: row.text, k: FIRST }, signal);
+      fill(row, ...shownOf(row));
+      return;
+    } catch (problem) {
+      if (!(problem instanceof Problem) || problem.status === 401 || problem.status === 0) throw problem;
+      if (problem.wait && (problem.status === 429 || problem.status === 503)) {
+        await new Promise((resolve) => setTimeout(resolve, 1000 * problem.wait));
+        signal.throwIfAborted();
+        continue;
+      }
+      row.error = problem.detail;
+      fill(row, h("p", { class: "wrong" }, problem.detail));
+      return;
+    }
+  }
+}
+
+function rowOf(row) {
+  row.pictures = h("div", { class: "first" });
+  row.sure = h("td", { class: "sure" }, "…");
+  return h(
+    "tr",
+    {},
+    h("th", { scope: "row" }, row.name),
+    h("td", { class: "text" }, h("button", { type: "button", class: "asked", onclick: () => doing.onOpen(row.text, "") }, row.text)),
+    row.sure,
+    h("td", {}, row.pictures),
+  );
+}
+
+function shownOf(row) {
+  return row.answer.hits.map((hit) => {
+    const { label } = sureness(hit);
+    const image = h("img", { alt: `Picture ${hit.name}, ${label}`, loading: "lazy", draggable: "false" });
+    showPicture(image, "thumbnails", hit.id);
+    return h("button", { type: "button", "data-id": hit.id, title: label, onclick: () => doing.onOpen(row.text, hit.id) }, image);
+  });
+}
+
+function fill(row, ...shown) {
+  row.pictures.replaceChildren(...shown);
+  const best = row.answer?.hits[0];
+  row.sure.replaceChildren(
+    best ? sureness(best).label : "–",
+    row.answer?.good === false ? h("span", { class: "hint" }, "no good match") : "",
+  );
+}
+
+async function exportRows(form) {
+  byId("many-export").open = false;
+  const searches = rows
+    .filter((row) => row.answer)
+    .map((row) => ({
+      text: row.text,
+      pictures: Object.fromEntries(
+        row.answer.hits.map(({ id, rank, score, probability }) => [id, { rank, score, probability }]),
+      ),
+    }));
+  try {
+    await download(form, searches);
+    byId("many-status").textContent = `Exported: ${count(searches.length)} descriptions`;
+  } catch (problem) {
+    if (!doing.onProblem(problem)) byId("many-status").textContent = `It was not exported: ${problem.detail || problem}`;
+  }
+}
