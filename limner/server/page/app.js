@@ -334,10 +334,10 @@ async function similar(id) {
   if (holdsCards()) focusCard();
 }
 
-async function give(file) {
+async function give(file, { text = typed() } = {}) {
   try {
     const picture = keepPicture(await readPicture(file));
-    go({ picture, like: "", text: typed() });
+    go({ picture, like: "", text });
   } catch (error) {
     byId("notice").replaceChildren(notices.message(t("notSearchable"), error.message));
   }
@@ -419,6 +419,7 @@ startViewer({
     if (next) go({ open: next.id }, { replace: true });
   },
   onSimilar: similar,
+  onPart: (file) => give(file, { text: "" }),
   onMark: (id, name) => mark(hitOf(id), name),
   onNote: (id, text) => note(hitOf(id), text),
   onUndo: takeBack,

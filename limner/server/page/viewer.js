@@ -8,6 +8,7 @@ import { alternativeText } from "./facts.js";
 import { conditionFor } from "./filters.js";
 import { clock, decimal, percent, t } from "./language.js";
 import { markOfKey } from "./marks.js";
+import { partOf } from "./part.js";
 import { sureness } from "./results.js";
 import { weightsView } from "./word-weights.js";
 
@@ -17,8 +18,9 @@ const LARGEST = 5; // times its own pixels that a small picture is enlarged
 let doing = {};
 let asking = null;
 let shownId = null;
+let part = null; // the box on the picture, while there is one
 
-/** `onClose()`, `onStep(±1)`, `onSimilar(id)`, `onWhere(condition)`, `onMark(id, mark)`, `onNote(id, note)`; `onProblem(problem)` says whether it saw to it. */
+/** `onClose()`, `onStep(±1)`, `onSimilar(id)`, `onPart(file)`, `onWhere(condition)`, `onMark(id, mark)`, `onNote(id, note)`; `onProblem(problem)` says whether it saw to it. */
 export function startViewer(handlers) {
   doing = handlers;
   byId("close").addEventListener("click", doing.onClose);
@@ -53,6 +55,7 @@ export function openViewer(hits, place, text, known) {
   byId("next").disabled = place === hits.length - 1;
   if (!dialog.open) dialog.showModal();
   if (!changes) return;
+  endPart();
   byId("viewer-title").textContent = t("viewerTitle", { rank: hit.rank, sureness: sureness(hit).label });
   byId("facts").replaceChildren(...facts(hit));
   byId("actions").replaceChildren(...actions(hit));
@@ -87,9 +90,28 @@ export const shownInViewer = () => shownId;
 export function closeViewer() {
   const was = shownId;
   shownId = null;
+  endPart();
   asking?.abort();
   if (dialog.open) dialog.close();
   return was;
+}
+
+function endPart() {
+  part?.end();
+  part = null;
+}
+
+/** A box on the picture, or none any more. */
+function togglePart(toggle) {
+  const line = byId("part");
+  if (part) {
+    endPart();
+    line.replaceChildren();
+  } else {
+    part = partOf(picture, picture.querySelector("img"), doing.onPart);
+    line.replaceChildren(h("span", { class: "hint" }, t("partHint")), part.button);
+  }
+  toggle.setAttribute("aria-pressed", part !== null);
 }
 
 async function showLarge(hit) {
@@ -212,6 +234,12 @@ function actions(hit) {
       icon("similar"),
       t("moreLikeThis"),
     ),
+    h(
+      "button",
+      { type: "button", id: "part-toggle", "aria-pressed": "false", onclick: (event) => togglePart(event.currentTarget) },
+      t("part"),
+    ),
     open,
+    h("span", { id: "part" }),
   ];
 }
