@@ -1,8 +1,11 @@
 """The page in a browser: one result, its facts and why it was found."""
 
+import base64
+import io
 from typing import TYPE_CHECKING
 
 import pytest
+from PIL import Image
 
 from tests.server.browsing import (
     CHROMIUM,
@@ -97,6 +100,52 @@ def test_steps_have_words_and_words_have_places(page: "Page") -> None:
     page.click(".step >> nth=1")
     assert "Step 2 reads: “blue” 90%" in page.inner_text("#why .caption")
     assert page.locator("#overlay canvas.shown").count() == 1
+
+
+def cut_out(asked: JSON) -> tuple[tuple[int, int], set[object]]:
+    """Size and colours of the picture that a search was sent with."""
+    image = Image.open(io.BytesIO(base64.b64decode(asked["image"]))).convert("RGB")
+    return image.size, {colour for _, colour in image.getcolors(1 << 20) or []}
+
+
+def test_a_box_on_a_picture_searches_by_that_part(page: "Page") -> None:
+    halves = Image.new("RGB", (200, 100), (200, 0, 0))
+    halves.paste((0, 0, 200), (100, 0, 200, 100))
+    file = io.BytesIO()
+    halves.save(file, "PNG")
+    page.route("**/v1/images/*", lambda route: route.fulfill(body=file.getvalue(), content_type="image/png"))
+    search(page)
+    open_first(page)
+    page.wait_for_function("() => document.querySelector('#viewer .picture > img').naturalWidth === 200")
+    page.click("#part-toggle")
+    drawn = page.locator("#viewer .picture > img").bounding_box()
+    assert drawn is not None
+    # the right half but for a border of a tenth: nothing of the left one's colour may be sent
+    page.mouse.move(drawn["x"] + 0.6 * drawn["width"], drawn["y"] + 0.1 * drawn["height"])
+    page.mouse.down()
+    page.mouse.move(drawn["x"] + 0.9 * drawn["width"], drawn["y"] + 0.9 * drawn["height"], steps=4)
+    page.mouse.up()
+    asked = searched(page, lambda: page.click("#part .go"))
+    (width, height), colours = cut_out(asked)
+    assert (asked["text"], asked["like"]) == (None, None)
+    assert abs(width - 60) <= 2
+    assert abs(height - 80) <= 2
+    assert colours == {(0, 0, 200)}
+    assert page.is_hidden("#viewer")
+    page.go_back()
+    page.wait_for_selector("#viewer[open] #why h3")
+    page.wait_for_function("() => document.querySelector('#viewer .picture > img').naturalWidth === 200")
+    page.click("#part-toggle")
+    # keys: a box in the middle has both halves; to the left until the edge it has one
+    at = page.url
+    for _ in range(10):
+        page.keyboard.press("ArrowLeft")
+    assert page.url == at
+    for _ in range(2):
+        page.keyboard.press("Shift+ArrowLeft")
+    (width, _), colours = cut_out(searched(page, lambda: page.keyboard.press("Enter")))
+    assert abs(width - 84) <= 2
+    assert colours == {(200, 0, 0)}
 
 
 def test_words_that_mattered(page: "Page") -> None:

@@ -1,5 +1,7 @@
 // The server: requests, its token, its pictures.
 
+import { t } from "./language.js";
+
 /** What went wrong, in the server's words. `status` is 0 where no answer came. */
 export class Problem extends Error {
   constructor(status, title, detail, { errors = [], wait = 0 } = {}) {
@@ -54,11 +56,7 @@ async function answer(path, { body, signal } = {}) {
     response = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(
-      0,
-      "The server cannot be reached",
-      "Is it running, and is this computer connected to it?",
-    );
+    throw new Problem(0, t("unreachable"), t("unreachableDetail"));
   }
   if (!response.ok) throw await problemOf(response);
   return response;
@@ -73,11 +71,11 @@ async function problemOf(response) {
   }
   const wait = Number(response.headers.get("Retry-After")) || 0;
   const errors = Array.isArray(body.errors) ? body.errors : [];
-  const title = body.title || response.statusText || "The server refused";
+  const title = body.title || response.statusText || t("refused");
   return new Problem(
     response.status,
     title,
-    typeof body.detail === "string" ? body.detail : `It answered with status ${response.status}.`,
+    typeof body.detail === "string" ? body.detail : t("refusedDetail", { status: String(response.status) }),
     { errors, wait },
   );
 }

@@ -22,17 +22,19 @@ import {
   wasOpenedHere,
   writeAddress,
 } from "./address.js";
-import { byId, count } from "./elements.js";
+import { byId, h } from "./elements.js";
 import { hideBench, say, showBench, startBench } from "./bench.js";
 import { buildFilters, clearFilters, fillFilters, moreThan, startFilters } from "./filters.js";
 import { fillForm, focusText, startForm, typed } from "./form.js";
 import { readPicture } from "./given-picture.js";
-import { forgetMany, startMany } from "./many.js";
+import { currentLanguage, LANGUAGES, setLanguage, t, translate } from "./language.js";
+import { forgetMany, showRows, startMany } from "./many.js";
 import {
   clearMarks,
   dropMarks,
   forgetMarks,
   judged,
+  MARKS,
   openMarks,
   searchKey,
   sentMarks,
@@ -93,7 +95,7 @@ async function refresh({ again = false } = {}) {
   state = readAddress();
   fillForm(state);
   fillFilters(state);
-  const subject = state.text || (asksSomething(state) ? "like a picture" : "");
+  const subject = state.text || (asksSomething(state) ? t("likeAPicture") : "");
   document.title = subject ? `${subject} · limner` : "limner";
   const fresh = again || !shown || !sameSearch(state, shown);
   if (fresh && state.open === "") closeViewer();
@@ -148,7 +150,7 @@ async function searchWithMarks(asked, signal) {
       });
     if (!gone.length) throw problem;
     dropMarks(asked, gone);
-    say(`${count(gone.length)} of the marked pictures ${gone.length === 1 ? "is" : "are"} no longer in the store.`);
+    say(t("markedGone", { n: gone.length }));
     return search(requestOf(asked), signal);
   }
 }
@@ -159,7 +161,7 @@ function showMany() {
   hideBench();
   closeViewer();
   document.body.dataset.state = "many";
-  document.title = "Many descriptions · limner";
+  document.title = `${t("manyTitle")} · limner`;
   byId("notice").replaceChildren();
   byId("many-text").focus();
 }
@@ -186,8 +188,7 @@ async function loadStore(signal) {
   byId("forget").hidden = !hasToken();
 }
 
-const sayStock = (number) =>
-  (byId("stock").textContent = `${count(number)} ${number === 1 ? "picture" : "pictures"}`);
+const sayStock = (number) => (byId("stock").textContent = t("pictures", { n: number }));
 
 function requestOf(asked) {
   const picture = keptPicture(asked.picture);
@@ -217,9 +218,8 @@ function showAnswer(asked, found) {
   const number = found.hits.length;
   const left = asked.marked ? Object.keys(sentMarks(asked)).length : 0;
   const limited = found.matching < found.total - left;
-  byId("status").textContent = number
-    ? `The ${number} best of ${count(found.matching)}${limited ? ` that pass the filters (${count(found.total)} in all)` : " pictures"}${left ? `, by ${count(left)} ${left === 1 ? "mark" : "marks"}; what is marked is in the shortlist` : ""}`
-    : "No results";
+  const best = t(limited ? "bestPassing" : "bestOf", { n: number, matching: found.matching, total: found.total });
+  byId("status").textContent = !number ? t("noResults") : left ? `${best}, ${t("byMarks", { n: left })}` : best;
   const notice = byId("notice");
   if (found.total === 0) notice.replaceChildren(notices.emptyStore());
   else if (found.matching === 0)
@@ -286,7 +286,7 @@ function showProblem(problem) {
   byId("more").hidden = true;
   document.body.dataset.state = "results";
   if (!(problem instanceof Problem)) console.error(problem);
-  const known = problem instanceof Problem ? problem : new Problem(500, "The page failed", String(problem));
+  const known = problem instanceof Problem ? problem : new Problem(500, t("pageFailed"), String(problem));
   if (known.status === 401) askToken();
   else byId("notice").replaceChildren(notices.trouble(known, () => refresh({ again: true })));
 }
@@ -334,12 +334,12 @@ async function similar(id) {
   if (holdsCards()) focusCard();
 }
 
-async function give(file) {
+async function give(file, { text = typed() } = {}) {
   try {
     const picture = keepPicture(await readPicture(file));
-    go({ picture, like: "", text: typed() });
+    go({ picture, like: "", text });
   } catch (error) {
-    byId("notice").replaceChildren(notices.message("That cannot be searched by", error.message));
+    byId("notice").replaceChildren(notices.message(t("notSearchable"), error.message));
   }
 }
 
@@ -356,13 +356,14 @@ const hitOf = (id) => answer.hits.find((one) => one.id === id) || { id, ...judge
 
 function mark(hit, name) {
   const now = setMark(state, hit, name);
-  say(now ? `Marked ${now}: ${hit.name}` : `Not marked any more: ${hit.name}`);
+  const told = MARKS.find((one) => one.mark === now)?.told ?? "unmarked";
+  say(t(told, { picture: hit.name }));
   afterMark(hit.id);
 }
 
 function takeBack() {
   const id = undo(state);
-  say(id ? `Taken back: ${hitOf(id).name ?? "the last mark"}` : "There is no mark to take back.");
+  say(id ? t("takenBack", { picture: hitOf(id).name ?? t("lastMark") }) : t("nothingToTakeBack"));
   afterMark(id);
 }
 
@@ -389,7 +390,7 @@ startBench({
   onUndo: takeBack,
   onClear: () => {
     clearMarks(state);
-    say("The marks of this search are cleared.");
+    say(t("marksCleared"));
     if (state.marked) go({ marked: false });
     else afterMark();
   },
@@ -418,6 +419,7 @@ startViewer({
     if (next) go({ open: next.id }, { replace: true });
   },
   onSimilar: similar,
+  onPart: (file) => give(file, { text: "" }),
   onMark: (id, name) => mark(hitOf(id), name),
   onNote: (id, text) => note(hitOf(id), text),
   onUndo: takeBack,
@@ -479,6 +481,20 @@ byId("theme").addEventListener("click", () => {
 });
 themes.addEventListener("change", sayTheme);
 sayTheme();
+
+byId("language").replaceChildren(
+  ...Object.entries(LANGUAGES).map(([value, name]) => h("option", { value, lang: value }, name)),
+);
+byId("language").value = currentLanguage();
+byId("language").addEventListener("change", async (event) => {
+  await setLanguage(event.target.value);
+  say("");
+  translate();
+  if (store) buildFilters(store);
+  showRows();
+  refresh({ again: true });
+});
+translate();
 
 if (asksSomething(state)) document.body.dataset.state = "results";
 else if (matchMedia("(hover: hover)").matches) byId("text").focus();

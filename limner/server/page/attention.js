@@ -1,6 +1,7 @@
 // Where a reranker looked: words light up their regions in the picture, regions and reading steps their words.
 
-import { h, percent } from "./elements.js";
+import { h } from "./elements.js";
+import { count, percent, t } from "./language.js";
 
 const DARKEST = 0.74; // of the cover over what a word does not look at
 const FINE = 24; // pixels of the cover a region, each way
@@ -20,12 +21,12 @@ export function attentionView(attention, overlay) {
 
   const caption = h("p", { class: "caption", role: "status" });
   const chips = words.map((word, index) =>
-    control(h("button", { type: "button", class: "word" }, word), { word: index }),
+    control(h("button", { type: "button", class: "word", dir: "auto" }, word), { word: index }),
   );
   const steps =
     readings && !cellwise
       ? readings.map((_, index) =>
-          control(h("button", { type: "button", class: "step" }, String(index + 1)), { reader: index }),
+          control(h("button", { type: "button", class: "step" }, count(index + 1)), { reader: index }),
         )
       : [];
   if (cellwise && readings) cover.cells.forEach((cell, index) => control(cell, { reader: index }));
@@ -75,35 +76,35 @@ export function attentionView(attention, overlay) {
 
   function said(subject) {
     if (subject === null) {
-      if (!maps) return "Point at a step to see which words it reads.";
-      return `Point at a word to see where the model looks for it${cellwise && readings ? ", or at a region to see its words" : ""}.`;
+      if (!maps) return t("pointAtStep");
+      return t(cellwise && readings ? "pointAtBoth" : "pointAtWord");
     }
     if (subject.word !== undefined) {
       if (!maps) return "";
       const best = strongest(maps[subject.word].flat(), cellwise ? 3 : 1);
-      if (!best.length) return `“${words[subject.word]}” looks nowhere in particular.`;
+      if (!best.length) return t("looksNowhere", { word: words[subject.word] });
       const places = best.map(
         ([cell, share]) => `${placeName(cell, rows, columns)}${cellwise ? ` ${percent(share)}` : ""}`,
       );
-      return `“${words[subject.word]}” looks ${cellwise ? "at" : "most at"}: ${places.join(", ")}`;
+      return t(cellwise ? "looksAt" : "looksMostAt", { word: words[subject.word], places: places.join(", ") });
     }
-    const best = strongest(readings[subject.reader], 4).map(
-      ([index, share]) => `“${words[index]}” ${percent(share)}`,
+    const best = strongest(readings[subject.reader], 4).map(([index, share]) =>
+      t("quoted", { word: words[index], share: percent(share) }),
     );
-    const who = cellwise
-      ? `This region (${placeName(subject.reader, rows, columns)})`
-      : `Step ${subject.reader + 1}`;
-    return best.length ? `${who} reads: ${best.join(", ")}` : `${who} reads no word.`;
+    const read = best.join(", ");
+    if (!cellwise) return t(read ? "stepReads" : "stepReadsNone", { step: subject.reader + 1, words: read });
+    const place = placeName(subject.reader, rows, columns);
+    return t(read ? "regionReads" : "regionReadsNone", { place, words: read });
   }
 
   return [
-    h("h3", {}, maps ? "Where the model looks" : "What the model reads"),
-    h("div", { class: "words", role: "group", "aria-label": "Words of the description" }, chips),
+    h("h3", {}, t(maps ? "whereLooks" : "whatReads")),
+    h("div", { class: "words", role: "group", "aria-label": t("wordsOf") }, chips),
     steps.length
       ? h(
           "div",
-          { class: "steps", role: "group", "aria-label": "Steps of the model" },
-          h("span", {}, "Steps"),
+          { class: "steps", role: "group", "aria-label": t("stepsOf") },
+          h("span", {}, t("steps")),
           steps,
         )
       : null,
@@ -123,20 +124,11 @@ const strongest = (shares, most) =>
 function placeName(cell, rows, columns) {
   const down = (Math.floor(cell / columns) + 0.5) / rows;
   const across = ((cell % columns) + 0.5) / columns;
-  const height =
-    rows === 1
-      ? ""
-      : down < 0.2
-        ? "top"
-        : down < 0.4
-          ? "upper"
-          : down <= 0.6
-            ? "middle"
-            : down <= 0.8
-              ? "lower"
-              : "bottom";
-  const side = columns === 1 ? "" : across < 1 / 3 ? "left" : across <= 2 / 3 ? "centre" : "right";
-  return `${height} ${side}`.trim() || "the whole";
+  const heights = [[0.2, "placeTop"], [0.4, "placeUpper"], [0.6, "placeMiddle"], [0.8, "placeLower"]];
+  const height = rows === 1 ? null : (heights.find(([end]) => down <= end)?.[1] ?? "placeBottom");
+  const side = columns === 1 ? null : across < 1 / 3 ? "placeLeft" : across <= 2 / 3 ? "placeCentre" : "placeRight";
+  if (height && side) return t("place", { height: t(height), side: t(side) });
+  return t(height || side || "placeWhole");
 }
 
 function place(overlay, cover, crop = [0, 0, 1, 1]) {
@@ -195,12 +187,12 @@ function cellCover(rows, columns) {
         type: "button",
         class: "cell",
         tabindex: cell ? "-1" : "0",
-        "aria-label": `Region ${placeName(cell, rows, columns)}`,
+        "aria-label": t("region", { place: placeName(cell, rows, columns) }),
       },
       h("span"),
     ),
   );
-  const element = h("div", { class: "cells", role: "group", "aria-label": "Regions of the picture" }, cells);
+  const element = h("div", { class: "cells", role: "group", "aria-label": t("regionsOf") }, cells);
   element.style.gridTemplate = `repeat(${rows}, 1fr) / repeat(${columns}, 1fr)`;
   element.addEventListener("keydown", (event) => {
     const at = cells.indexOf(event.target);

@@ -2,20 +2,15 @@
 
 import { exportFile, pictureUrl, showPicture } from "./api.js";
 import { byId, h, icon } from "./elements.js";
+import { alternativeText } from "./facts.js";
+import { count, t } from "./language.js";
 import { allJudged, canUndo, judged, MARKS, sentMarks } from "./marks.js";
 
 const MOST_PICTURES = 1000; // of one search in an export
 let doing = {};
 let now = null; // {state, answer}
 
-const FORMS = [
-  ["csv", "CSV table"],
-  ["json", "JSON"],
-  ["sheet", "Contact sheet"],
-  ["zip", "Zip with pictures"],
-  ["qrels", "TREC qrels"],
-  ["queries", "TREC queries"],
-];
+const FORMS = ["csv", "json", "sheet", "zip", "qrels", "queries"];
 
 /** `onApply()`, `onPlain()`, `onUndo()`, `onClear()`, `onMark(hit, mark)`, `onNote(hit, note)`, `onProblem(problem)`. */
 export function startBench(handlers) {
@@ -35,18 +30,18 @@ export function startBench(handlers) {
   closing(byId("export"));
 }
 
-/** Buttons of an export's forms. */
+/** Buttons of an export's forms, whose names are keys of the catalogue. */
 export const formButtons = (forms, onForm) =>
-  forms.map(([form, label]) =>
-    h("li", {}, h("button", { type: "button", "data-form": form, onclick: () => onForm(form) }, label)),
+  forms.map((form) =>
+    h("li", {}, h("button", { type: "button", "data-form": form, "data-t": form, onclick: () => onForm(form) })),
   );
 
 /** A menu opens to the side that has room for it, and closes where one would expect it. */
 export function closing(menu) {
   menu.addEventListener("toggle", () => {
-    const { left, width } = menu.querySelector(".sheet").getBoundingClientRect();
-    if (menu.open && left + width > document.documentElement.clientWidth) menu.classList.add("to-left");
-    else if (!menu.open) menu.classList.remove("to-left");
+    const { left, right } = menu.querySelector(".sheet").getBoundingClientRect();
+    if (menu.open && (left < 0 || right > document.documentElement.clientWidth)) menu.classList.add("to-end");
+    else if (!menu.open) menu.classList.remove("to-end");
   });
   menu.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !menu.open) return;
@@ -67,27 +62,31 @@ export function showBench(state, answer) {
     ...MARKS.map(({ mark, icon: name, label }) =>
       h(
         "span",
-        { class: `tally ${mark}`, title: label },
+        { class: `tally ${mark}`, title: t(label) },
         icon(name),
-        h("strong", {}, `${number(mark)}`),
-        h("span", { class: "tally-name" }, label.toLowerCase()),
+        h("strong", {}, count(number(mark))),
+        h("span", { class: "tally-name" }, t(label)),
       ),
     ),
   );
   byId("apply").hidden = moving === 0;
-  byId("apply").querySelector("span").textContent = `${state.marked ? "Search again with" : "Search with"} ${moving} ${moving === 1 ? "mark" : "marks"}`;
+  byId("apply").querySelector("span").textContent = t(state.marked ? "searchAgainWith" : "searchWith", {
+    n: moving,
+  });
   byId("plain").hidden = !state.marked;
   byId("undo").disabled = !canUndo(state);
   byId("clear-marks").hidden = pictures.length === 0;
-  byId("shortlist-toggle").querySelector("span").textContent = `Shortlist ${pictures.length || ""}`.trim();
+  byId("shortlist-toggle").querySelector("span").textContent = pictures.length
+    ? t("shortlistOf", { n: pictures.length })
+    : t("shortlist");
   byId("shortlist-toggle").disabled = pictures.length === 0;
   if (!pictures.length) {
     byId("shortlist").hidden = true;
     byId("shortlist-toggle").setAttribute("aria-expanded", "false");
   }
   byId("export-of").textContent = pictures.length
-    ? `${pictures.length} judged ${pictures.length === 1 ? "picture" : "pictures"} of this search`
-    : "The results as they are shown: none is judged yet";
+    ? t("exportJudged", { n: pictures.length })
+    : t("exportShown");
   showShortlist();
 }
 
@@ -100,7 +99,7 @@ export function hideBench() {
 export const say = (text) => (byId("told").textContent = text);
 
 /** The three buttons of a picture. `onMark(mark)`. */
-export function markButtons(mark, title, onMark, { tabindex = null } = {}) {
+export function markButtons(mark, picture, onMark, { tabindex = null } = {}) {
   return MARKS.map((one) =>
     h(
       "button",
@@ -109,8 +108,8 @@ export function markButtons(mark, title, onMark, { tabindex = null } = {}) {
         class: `icon mark ${one.mark}`,
         "data-mark": one.mark,
         "aria-pressed": `${mark === one.mark}`,
-        "aria-label": `${one.label}: ${title}`,
-        title: one.title,
+        "aria-label": t("markOf", { mark: t(one.label), picture }),
+        title: t(one.title),
         tabindex,
         onclick: onMark && (() => onMark(one.mark)),
       },
@@ -126,13 +125,15 @@ function showShortlist() {
   if (list.contains(document.activeElement) && document.activeElement.matches("textarea")) return;
   const order = { right: 0, maybe: 1, null: 2, wrong: 3 };
   const rows = Object.entries(judged(now.state)).sort(([, one], [, other]) => order[one.mark] - order[other.mark]);
-  list.replaceChildren(...rows.map(([id, one]) => shortlisted({ id, ...one })));
+  // Facts are those of the answer: a mark that stays in the browser holds none.
+  const known = new Map((now.answer?.hits || []).map((hit) => [hit.id, hit]));
+  list.replaceChildren(...rows.map(([id, one]) => shortlisted({ ...known.get(id), ...one, id })));
 }
 
 function shortlisted(hit) {
-  const image = h("img", { alt: `Picture ${hit.name}`, draggable: "false" });
+  const image = h("img", { alt: alternativeText(hit), draggable: "false" });
   showPicture(image, "thumbnails", hit.id);
-  const link = h("a", { target: "_blank", rel: "noopener", title: "Full size" }, image);
+  const link = h("a", { target: "_blank", rel: "noopener", title: t("fullSize") }, image);
   pictureUrl("images", hit.id).then(
     (url) => (link.href = url),
     () => {},
@@ -140,8 +141,9 @@ function shortlisted(hit) {
   const note = h("textarea", {
     rows: "2",
     maxlength: "1000",
-    placeholder: "Note",
-    "aria-label": `Note about ${hit.name}`,
+    dir: "auto",
+    placeholder: t("note"),
+    "aria-label": t("noteAbout", { picture: alternativeText(hit) }),
     onchange: (event) => doing.onNote(hit, event.target.value.trim()),
   });
   note.value = hit.note;
@@ -152,8 +154,8 @@ function shortlisted(hit) {
     h(
       "div",
       {},
-      h("p", { class: "known" }, hit.name),
-      h("div", { class: "judge" }, markButtons(hit.mark, hit.name, (mark) => doing.onMark(hit, mark))),
+      h("p", { class: "known", dir: "auto" }, hit.name),
+      h("div", { class: "judge" }, markButtons(hit.mark, alternativeText(hit), (mark) => doing.onMark(hit, mark))),
       note,
     ),
   );
@@ -166,10 +168,10 @@ async function copyLink() {
   shared.hash = values;
   try {
     await navigator.clipboard.writeText(shared.href);
-    say("The link to this search is copied.");
+    say(t("linkCopied"));
   } catch {
     // Over plain HTTP, from another machine, browsers give no clipboard.
-    window.prompt("The link to this search:", shared.href);
+    window.prompt(t("linkTo"), shared.href);
   }
 }
 
@@ -182,12 +184,12 @@ async function exportNow(form) {
   if (!Object.keys(mine).length) own.pictures = Object.fromEntries(shown);
   const searches = all && allJudged().length ? allJudged() : [own];
   byId("export").open = false;
-  say("The export is being made …");
+  say(t("exporting"));
   try {
     const size = await download(form, searches);
-    say(`Exported: ${size} ${size === 1 ? "picture" : "pictures"}.`);
+    say(t("exported", { n: size }));
   } catch (problem) {
-    say(`It was not exported: ${problem.detail || problem.message}`);
+    say(t("notExported", { why: problem.detail || problem.message }));
     doing.onProblem(problem);
   }
 }

@@ -25,21 +25,4 @@ export function icon(name) {
 
 export const byId = (id) => document.getElementById(id);
 
-const whole = new Intl.NumberFormat("en");
-export const count = (number) => whole.format(number);
-
-export function percent(share) {
-  const rounded = Math.round(share * 100);
-  if (rounded >= 100 && share < 1) return ">99%";
-  if (rounded <= 0 && share > 0) return "<1%";
-  return `${rounded}%`;
-}
-
-/** A time without zone, as the camera's clock showed it. */
-export function clock(iso) {
-  const time = new Date(iso);
-  if (Number.isNaN(time.getTime())) return String(iso);
-  return time.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
-}
-
 export const spelled = (value) => (typeof value === "string" ? value : JSON.stringify(value));

@@ -1,7 +1,8 @@
 // Filters from what the store knows of its pictures, grouping, and the number of results.
 
 import { isCondition, nameable, understood, written } from "./conditions.js";
-import { byId, clock, count, h, icon } from "./elements.js";
+import { byId, h, icon } from "./elements.js";
+import { clock, count, either, t } from "./language.js";
 
 const panel = byId("filters");
 const toggle = byId("filters-toggle");
@@ -45,7 +46,7 @@ export function fillFilters(given) {
   }
   byId("group").value = state.group;
   const ks = [...new Set([...STEPS.filter((step) => step <= info.max_k), Math.min(state.k, info.max_k)])];
-  byId("k").replaceChildren(...ks.sort((a, b) => a - b).map((k) => h("option", { value: k }, String(k))));
+  byId("k").replaceChildren(...ks.sort((a, b) => a - b).map((k) => h("option", { value: k }, count(k))));
   byId("k").value = Math.min(state.k, info.max_k);
   const chips = activeChips();
   byId("active").replaceChildren(...chips);
@@ -94,10 +95,10 @@ function choice({ name, values }) {
         value,
         onchange: (event) => choose(name, value, event.target.checked),
       }),
-      h("span", {}, value),
+      h("span", { dir: "auto" }, value),
     ),
   );
-  return h("fieldset", {}, h("legend", {}, name), h("div", { class: "chips" }, boxes));
+  return h("fieldset", {}, h("legend", { dir: "auto" }, name), h("div", { class: "chips" }, boxes));
 }
 
 function times() {
@@ -112,17 +113,17 @@ function times() {
   return h(
     "fieldset",
     {},
-    h("legend", {}, "Taken"),
+    h("legend", {}, t("taken")),
     h(
       "div",
       { class: "times" },
-      h("label", {}, "from ", input("after")),
-      h("label", {}, "before ", input("before")),
+      h("label", {}, t("from"), input("after")),
+      h("label", {}, t("before"), input("before")),
     ),
     h(
       "p",
       { class: "hint" },
-      `The store's pictures are from ${clock(info.times[0])} to ${clock(info.times[1])}.`,
+      t("timesOfStore", { first: clock(info.times[0]), last: clock(info.times[1]) }),
     ),
   );
 }
@@ -134,13 +135,14 @@ function freeCondition(others) {
     placeholder: "height>=170",
     spellcheck: "false",
     autocapitalize: "none",
+    dir: "ltr", // names and signs, in the order in which the server reads them
     "aria-describedby": "where-wrong",
   });
   const wrong = h("p", { class: "hint wrong", id: "where-wrong", role: "alert" });
   const add = () => {
     const condition = input.value.trim();
     if (!condition) return;
-    wrong.textContent = isCondition(condition) ? "" : "A condition is a name, a sign and a value: height>=170";
+    wrong.textContent = isCondition(condition) ? "" : t("conditionWrong");
     if (wrong.textContent) return;
     input.value = "";
     if (!state.where.includes(condition)) changed({ where: [...state.where, condition] });
@@ -160,14 +162,14 @@ function freeCondition(others) {
   return h(
     "fieldset",
     {},
-    h("legend", {}, h("label", { for: "where" }, "Other condition")),
-    h("div", { class: "where" }, input, h("button", { type: "button", onclick: add }, "Add")),
+    h("legend", {}, h("label", { for: "where" }, t("otherCondition"))),
+    h("div", { class: "where" }, input, h("button", { type: "button", onclick: add }, t("add"))),
     wrong,
     h(
       "p",
       { class: "hint" },
-      names.length ? ["Known: ", ...names, " — "] : null,
-      "with =, !=, <, <=, >, >= or ~ (a pattern with * and ?)",
+      names.length ? [`${t("knownFields")} `, ...names, " — "] : null,
+      t("conditionSigns"),
     ),
   );
 }
@@ -182,19 +184,19 @@ function activeChips() {
         {
           type: "button",
           class: "active",
-          "aria-label": `Remove filter ${label}`,
+          "aria-label": t("removeFilter", { label }),
           onclick: () => changed(changes),
         },
-        label,
+        h("span", { dir: "auto" }, label),
         icon("close"),
       ),
     );
   const chips = state.where.map((condition) => {
     const known = understood(condition, info.fields);
-    const label = known ? `${known.field.name}: ${known.values.join(" or ")}` : condition;
+    const label = known ? `${known.field.name}: ${either(known.values)}` : condition;
     return removable(label, { where: state.where.filter((one) => one !== condition) });
   });
-  if (state.after) chips.push(removable(`from ${clock(state.after)}`, { after: "" }));
-  if (state.before) chips.push(removable(`before ${clock(state.before)}`, { before: "" }));
+  if (state.after) chips.push(removable(t("fromTime", { time: clock(state.after) }), { after: "" }));
+  if (state.before) chips.push(removable(t("beforeTime", { time: clock(state.before) }), { before: "" }));
   return chips;
 }

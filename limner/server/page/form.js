@@ -2,8 +2,9 @@
 
 import { showPicture } from "./api.js";
 import { keptPicture } from "./address.js";
-import { byId, percent } from "./elements.js";
+import { byId } from "./elements.js";
 import { pictureOf } from "./given-picture.js";
+import { percent, t } from "./language.js";
 
 const text = byId("text");
 const basis = byId("basis");
@@ -57,7 +58,7 @@ export function fillForm(state) {
     basis.querySelector("span").textContent = picture.name;
   } else if (state.like) {
     showPicture(image, "thumbnails", state.like);
-    basis.querySelector("span").textContent = "Like this picture";
+    basis.querySelector("span").textContent = t("likeThis");
   }
   byId("balance").hidden = basis.hidden || !state.text;
   weight.value = state.weight;
@@ -71,7 +72,7 @@ export function focusText() {
 
 function sayWeight() {
   const words = Number(weight.value);
-  weight.setAttribute("aria-valuetext", `words ${percent(words)}, picture ${percent(1 - words)}`);
+  weight.setAttribute("aria-valuetext", t("weightSaid", { words: percent(words), picture: percent(1 - words) }));
 }
 
 /** Long descriptions make the box taller instead of scrolling in it. */

@@ -1,14 +1,16 @@
 // A picture that somebody chose, pasted or dropped, made ready to be sent.
 
+import { t } from "./language.js";
+
 const LARGE = 3_000_000; // bytes; above, a photo is sent smaller: no model looks at more than a few hundred pixels
 const LONGEST_SIDE = 1600;
 
 /** Reads the file: {name, url, base64}. Throws an Error fit for users when it is no picture. */
 export async function readPicture(file) {
   if (file.type && !file.type.startsWith("image/"))
-    throw new Error(`${file.name || "That"} is not a picture.`);
+    throw new Error(t("noPicture", { name: file.name || t("that") }));
   const sent = file.size > LARGE ? await smaller(file) : file;
-  return { name: file.name || "picture", url: URL.createObjectURL(sent), base64: await base64(sent) };
+  return { name: file.name || t("ownPicture"), url: URL.createObjectURL(sent), base64: await base64(sent) };
 }
 
 /** The picture file among what was dropped or pasted, if any. */
@@ -36,7 +38,7 @@ function base64(blob) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));
-    reader.onerror = () => reject(new Error("The file cannot be read."));
+    reader.onerror = () => reject(new Error(t("unreadable")));
     reader.readAsDataURL(blob);
   });
 }

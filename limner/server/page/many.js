@@ -2,18 +2,16 @@
 
 import { Problem, search, showPicture } from "./api.js";
 import { closing, download, formButtons } from "./bench.js";
-import { byId, count, h } from "./elements.js";
+import { byId, h } from "./elements.js";
+import { alternativeText } from "./facts.js";
+import { t } from "./language.js";
 import { sureness } from "./results.js";
 
 const FIRST = 5; // pictures of a row
 const AT_ONCE = 4; // the server answers together what comes together
 const MOST = 1000;
 const LONGEST = 2000; // characters of a description
-const FORMS = [
-  ["csv", "CSV table"],
-  ["json", "JSON"],
-  ["queries", "TREC queries"],
-];
+const FORMS = ["csv", "json", "queries"];
 
 let doing = {};
 let asking = null;
@@ -51,6 +49,9 @@ export function readLines(text) {
     .filter((row) => row.text);
 }
 
+/** The rows once more, in the language of now. */
+export const showRows = () => rows.filter((row) => row.answer).forEach((row) => fill(row, ...shownOf(row)));
+
 export function forgetMany() {
   asking?.abort();
   rows = [];
@@ -64,9 +65,9 @@ async function start() {
   asking?.abort();
   const found = readLines(byId("many-text").value);
   const wrong =
-    (!found.length && "Write one description a line, or choose a file.") ||
-    (found.length > MOST && `At most ${count(MOST)} descriptions; these are ${count(found.length)}.`) ||
-    (found.some((row) => row.text.length > LONGEST) && `A description has at most ${count(LONGEST)} characters.`);
+    (!found.length && t("manyNone")) ||
+    (found.length > MOST && t("manyMost", { most: MOST, number: found.length })) ||
+    (found.some((row) => row.text.length > LONGEST) && t("manyLongest", { most: LONGEST }));
   byId("many-status").textContent = wrong || "";
   if (wrong) return;
   rows = found;
@@ -82,7 +83,7 @@ async function start() {
       const row = rows[next++];
       await answerRow(row, question.signal);
       done += 1;
-      if (!question.signal.aborted) byId("many-status").textContent = `${count(done)} of ${count(rows.length)} answered`;
+      if (!question.signal.aborted) byId("many-status").textContent = t("answered", { done, all: rows.length });
     }
   };
   try {
@@ -125,8 +126,8 @@ function rowOf(row) {
   return h(
     "tr",
     {},
-    h("th", { scope: "row" }, row.name),
-    h("td", { class: "text" }, h("button", { type: "button", class: "asked", onclick: () => doing.onOpen(row.text, "") }, row.text)),
+    h("th", { scope: "row", dir: "auto" }, row.name),
+    h("td", { class: "text" }, h("button", { type: "button", class: "asked", dir: "auto", onclick: () => doing.onOpen(row.text, "") }, row.text)),
     row.sure,
     h("td", {}, row.pictures),
   );
@@ -135,7 +136,7 @@ function rowOf(row) {
 function shownOf(row) {
   return row.answer.hits.map((hit) => {
     const { label } = sureness(hit);
-    const image = h("img", { alt: `Picture ${hit.name}, ${label}`, loading: "lazy", draggable: "false" });
+    const image = h("img", { alt: `${alternativeText(hit)}, ${label}`, loading: "lazy", draggable: "false" });
     showPicture(image, "thumbnails", hit.id);
     return h("button", { type: "button", "data-id": hit.id, title: label, onclick: () => doing.onOpen(row.text, hit.id) }, image);
   });
@@ -146,7 +147,7 @@ function fill(row, ...shown) {
   const best = row.answer?.hits[0];
   row.sure.replaceChildren(
     best ? sureness(best).label : "–",
-    row.answer?.good === false ? h("span", { class: "hint" }, "no good match") : "",
+    row.answer?.good === false ? h("span", { class: "hint" }, t("noGood")) : "",
   );
 }
 
@@ -162,8 +163,8 @@ async function exportRows(form) {
     }));
   try {
     await download(form, searches);
-    byId("many-status").textContent = `Exported: ${count(searches.length)} descriptions`;
+    byId("many-status").textContent = t("exportedMany", { n: searches.length });
   } catch (problem) {
-    if (!doing.onProblem(problem)) byId("many-status").textContent = `It was not exported: ${problem.detail || problem}`;
+    if (!doing.onProblem(problem)) byId("many-status").textContent = t("notExported", { why: problem.detail || String(problem) });
   }
 }

@@ -10,10 +10,11 @@ let name = "";
 let unstored = {}; // where storage is forbidden, and searches by a picture of one's own, which is not kept either
 let steps = [];
 
+/** `label`, `title` and `told` are keys of the catalogue. */
 export const MARKS = [
-  { mark: "right", key: "y", label: "Right", title: "Right (Y)", icon: "right-mark" },
-  { mark: "wrong", key: "n", label: "Wrong", title: "Wrong (N)", icon: "wrong-mark" },
-  { mark: "maybe", key: "?", label: "Maybe", title: "Maybe (?)", icon: "maybe-mark" },
+  { mark: "right", key: "y", label: "right", title: "rightKey", told: "markedRight", icon: "right-mark" },
+  { mark: "wrong", key: "n", label: "wrong", title: "wrongKey", told: "markedWrong", icon: "wrong-mark" },
+  { mark: "maybe", key: "?", label: "maybe", title: "maybeKey", told: "markedMaybe", icon: "maybe-mark" },
 ];
 
 export const markOfKey = (key) => MARKS.find((one) => one.key === key.toLowerCase())?.mark;

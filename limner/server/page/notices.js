@@ -1,18 +1,20 @@
 // What stands in the place of results, or above them: first visit, nothing found, something wrong.
 
 import { isToken, showPicture } from "./api.js";
-import { count, h, percent } from "./elements.js";
+import { h } from "./elements.js";
+import { alternativeText } from "./facts.js";
+import { percent, t } from "./language.js";
 
 const notice = (kind, title, ...more) => h("div", { class: `notice ${kind}` }, h("h2", {}, title), ...more);
-const line = (text) => h("p", {}, text);
+const line = (text) => h("p", { dir: "auto" }, text);
 
 /** First visit: sentences of the store, if it has any, and some of its pictures to start from. */
 export function welcome(pictures, examples, { onText, onSimilar }) {
   const starts = pictures.map((picture) => {
-    const image = h("img", { alt: `Picture ${picture.name}`, draggable: "false" });
+    const image = h("img", { alt: alternativeText(picture), draggable: "false" });
     const button = h(
       "button",
-      { type: "button", title: "More like this", onclick: () => onSimilar(picture.id) },
+      { type: "button", title: t("moreLikeThis"), onclick: () => onSimilar(picture.id) },
       image,
     );
     showPicture(image, "thumbnails", picture.id).then((shown) => shown || button.parentElement?.remove());
@@ -22,18 +24,14 @@ export function welcome(pictures, examples, { onText, onSimilar }) {
     "div",
     { class: "welcome" },
     // Never sentences of our own: they would find nothing sensible in a store of something else.
-    examples.length ? [h("h2", {}, "For example"), sentenceList(examples, onText)] : null,
+    examples.length ? [h("h2", {}, t("forExample")), sentenceList(examples, onText)] : null,
     starts.length
       ? [
-          h("h2", {}, `${examples.length ? "Or start" : "Start"} from a picture of the store`),
+          h("h2", {}, t(examples.length ? "orStartFrom" : "startFrom")),
           h("ul", { class: "starts" }, starts),
         ]
       : null,
-    h(
-      "p",
-      { class: "hint" },
-      "You can also drop, paste or choose a picture of your own, with words beside it or alone.",
-    ),
+    h("p", { class: "hint" }, t("welcomeHint")),
   );
 }
 
@@ -43,61 +41,55 @@ const sentenceList = (texts, onText) =>
     "ul",
     { class: "examples" },
     texts.map((text) =>
-      h("li", {}, h("button", { type: "button", class: "example", onclick: () => onText(text) }, text)),
+      h("li", {}, h("button", { type: "button", class: "example", dir: "auto", onclick: () => onText(text) }, text)),
     ),
   );
 
 /** What the store's sentences say of a picture. */
 export const described = (texts, onText) =>
-  h("div", { class: "welcome described" }, h("h2", {}, "Sentences that fit it"), sentenceList(texts, onText));
+  h("div", { class: "welcome described" }, h("h2", {}, t("sentencesThatFit")), sentenceList(texts, onText));
 
 export const emptyStore = () =>
   notice(
     "plain",
-    "There are no pictures here yet",
-    line("The store that this server searches is empty. Put pictures into it, and load this page again:"),
-    h("pre", {}, h("code", {}, "limner index RUN STORE PICTURES")),
+    t("emptyTitle"),
+    line(t("emptyDetail")),
+    h("pre", { dir: "ltr" }, h("code", {}, "limner index RUN STORE PICTURES")),
   );
 
 export const nothingPasses = (total, onClear) =>
   notice(
     "plain",
-    "No picture passes these filters",
-    line(`The store has ${count(total)}. Take away a filter, or all of them.`),
-    h("p", {}, h("button", { type: "button", class: "go", onclick: onClear }, "Clear the filters")),
+    t("nonePassesTitle"),
+    line(t("nonePassesDetail", { n: total })),
+    h("p", {}, h("button", { type: "button", class: "go", onclick: onClear }, t("clearFilters"))),
   );
 
 export const nothingFound = () =>
-  notice("plain", "Nothing found", line("No picture came back for this search. Try other words."));
+  notice("plain", t("nothingTitle"), line(t("nothingDetail")));
 
 export function noGoodMatch(answer) {
   const best = answer.hits[0]?.probability ?? 0;
   return notice(
     "quiet",
-    "No good match",
-    line(
-      `The first picture reaches ${percent(best)}; a match would have ${percent(answer.threshold)} or more. Here are the nearest all the same.`,
-    ),
+    t("noGoodTitle"),
+    line(t("noGoodDetail", { best: percent(best), threshold: percent(answer.threshold) })),
   );
 }
 
 /** Words of the query that the model searched without. */
 export const leftOut = (words) =>
-  notice("quiet", "Not all words are known", line(`The model does not know, and left out: ${words.join(", ")}.`));
+  notice("quiet", t("unknownTitle"), line(t("unknownDetail", { words: words.join(", ") })));
 
 /** Words at the end of a query that is longer than the model reads. */
 export const cutOff = (words) =>
-  notice("quiet", "The end was not read", line(`Longer than the model reads, and left out: ${words.join(", ")}.`));
+  notice("quiet", t("unreadTitle"), line(t("unreadDetail", { words: words.join(", ") })));
 
 export const leftOutHits = (number) =>
-  notice("quiet", "Not all of them are shown", line(`${count(number)} more do not fit into one answer of this server.`));
+  notice("quiet", t("leftOutTitle"), line(t("leftOutDetail", { n: number })));
 
 export const pictureLost = () =>
-  notice(
-    "quiet",
-    "The picture of this search is gone",
-    line("Pictures are not kept when the page is loaded again. Choose, paste or drop it once more."),
-  );
+  notice("quiet", t("lostTitle"), line(t("lostDetail")));
 
 /** Says at once what went wrong. */
 export function message(title, detail) {
@@ -112,7 +104,7 @@ export function trouble(problem, onRetry) {
     .map((error) => (typeof error === "string" ? error : error?.msg))
     .filter((text) => typeof text === "string" && !problem.detail.includes(text))
     .slice(0, 5);
-  const retry = h("button", { type: "button", class: "go", onclick: onRetry }, "Try again");
+  const retry = h("button", { type: "button", class: "go", onclick: onRetry }, t("tryAgain"));
   const shown = notice(
     "trouble",
     problem.title,
@@ -137,7 +129,7 @@ const worthRetrying = (status) => status === 0 || status === 408 || status === 4
 
 function countDown(button, seconds) {
   button.disabled = seconds > 0;
-  button.textContent = seconds > 0 ? `Try again in ${seconds} s` : "Try again";
+  button.textContent = seconds > 0 ? t("tryAgainIn", { seconds }) : t("tryAgain");
   if (seconds > 0) setTimeout(() => countDown(button, seconds - 1), 1000);
 }
 
@@ -155,21 +147,21 @@ export function tokenForm(wasWrong, onToken) {
     event.preventDefault();
     const token = input.value.trim();
     wrong.textContent =
-      !token || isToken(token) ? "" : "A token has letters, digits and signs only, and no blanks.";
+      !token || isToken(token) ? "" : t("tokenWrong");
     if (token && !wrong.textContent) onToken(token);
   };
-  const title = wasWrong ? "The server does not take this token" : "This server asks for a token";
+  const title = t(wasWrong ? "tokenRefused" : "tokenAsked");
   return h(
     "form",
     { class: "notice plain token", onsubmit: submit },
     h("h2", {}, title),
-    h("p", { id: "token-help" }, "Whoever runs it has one. It is kept until you close this tab."),
+    h("p", { id: "token-help" }, t("tokenHelp")),
     h(
       "div",
       { class: "where" },
-      h("label", { class: "unseen", for: "token" }, "Token"),
+      h("label", { class: "unseen", for: "token" }, t("token")),
       input,
-      h("button", { type: "submit", class: "go" }, "Go on"),
+      h("button", { type: "submit", class: "go" }, t("goOn")),
     ),
     wrong,
   );

@@ -2,12 +2,13 @@
 
 import { dropPictures, showPicture } from "./api.js";
 import { markButtons } from "./bench.js";
-import { byId, clock, h, icon, percent, spelled } from "./elements.js";
+import { byId, h, icon } from "./elements.js";
+import { alternativeText, factsOf } from "./facts.js";
+import { count, decimal, percent, t } from "./language.js";
 import { markOfKey } from "./marks.js";
 
 const grid = byId("grid");
 const MOST_KEPT = 400; // pictures in memory from earlier searches
-const FACTS = 3; // on a card; the dialog has them all
 
 /** `onOpen(id)`, `onSimilar(id)`, `onMark(id, mark)`. */
 export function startResults({ onOpen, onSimilar, onMark }) {
@@ -63,7 +64,7 @@ const border = (answer, above) =>
   h(
     "li",
     { class: "border" },
-    h("span", {}, `${above ? "Below this line" : "All of these"}: less than ${percent(answer.threshold)} match`),
+    h("span", {}, t(above ? "belowLine" : "allBelow", { share: percent(answer.threshold) })),
   );
 
 /** Empty cards while the first answer is under way. */
@@ -87,15 +88,15 @@ export function focusCard(id) {
 
 /** How sure the answer is of a hit: {label, share}, `share` null where only a cosine is known. */
 export function sureness(hit) {
-  if (hit.probability != null) return { label: `${percent(hit.probability)} match`, share: hit.probability };
-  if (hit.confidence != null) return { label: `${percent(hit.confidence)} sure`, share: hit.confidence };
-  return { label: `score ${hit.score.toFixed(3)}`, share: null };
+  if (hit.probability != null) return { label: t("match", { share: percent(hit.probability) }), share: hit.probability };
+  if (hit.confidence != null) return { label: t("sure", { share: percent(hit.confidence) }), share: hit.confidence };
+  return { label: t("score", { score: decimal(hit.score, 3) }), share: null };
 }
 
 function card(hit, answer) {
   const { label, share } = sureness(hit);
   const image = h("img", {
-    alt: `Picture ${hit.name}`,
+    alt: alternativeText(hit),
     loading: "lazy",
     decoding: "async",
     draggable: "false",
@@ -104,7 +105,7 @@ function card(hit, answer) {
     "span",
     { class: "frame" },
     image,
-    hit.group > 1 && h("span", { class: "group", title: "Pictures in this group" }, `×${hit.group}`),
+    hit.group > 1 && h("span", { class: "group", title: t("inGroup") }, `×${count(hit.group)}`),
   );
   showPicture(image, "thumbnails", hit.id).then((shown) =>
     shown ? fitGrid(image) : frame.classList.add("missing"),
@@ -121,13 +122,13 @@ function card(hit, answer) {
       h(
         "span",
         { class: "line" },
-        h("span", { class: "rank" }, `${hit.rank}`),
+        h("span", { class: "rank" }, count(hit.rank)),
         h("strong", {}, label),
         share !== null &&
-          h("span", { class: "score", title: "Score: cosine of query and picture" }, hit.score.toFixed(2)),
+          h("span", { class: "score", title: t("scoreTitle") }, decimal(hit.score, 2)),
       ),
       share !== null && meter,
-      h("span", { class: "known" }, knownOf(hit)),
+      h("span", { class: "known", dir: "auto" }, factsOf(hit) || hit.name),
     ),
     h(
       "button",
@@ -135,28 +136,13 @@ function card(hit, answer) {
         type: "button",
         class: "similar icon",
         tabindex: "-1",
-        title: "More like this (M)",
-        "aria-label": `More like ${hit.name}`,
+        title: t("moreLikeKey"),
+        "aria-label": t("moreLike", { picture: alternativeText(hit) }),
       },
       icon("similar"),
     ),
-    h("div", { class: "judge" }, markButtons("", hit.name, null, { tabindex: "-1" })),
+    h("div", { class: "judge" }, markButtons("", alternativeText(hit), null, { tabindex: "-1" })),
   );
-}
-
-/** Identity and the first facts in a line. A bare number or letter gets its field's name. */
-function knownOf(hit) {
-  const facts = Object.entries(hit.metadata)
-    .slice(0, FACTS)
-    .map(([name, value]) => {
-      const text = spelled(value);
-      return text.length <= 2 || typeof value !== "string" || !Number.isNaN(Number(value))
-        ? `${name} ${text}`
-        : text;
-    });
-  if (hit.identity != null) facts.unshift(`ID ${hit.identity}`);
-  if (!facts.length) facts.push(hit.taken ? clock(hit.taken) : hit.name);
-  return facts.join("\u00a0· ");
 }
 
 /** Frames take the shape of the store's pictures: standing people are not shown in squares. */
@@ -182,9 +168,10 @@ function move(event, card) {
   const cards = [...grid.querySelectorAll("li[data-id]")];
   const columns = cards.filter((one) => one.offsetTop === cards[0].offsetTop).length;
   const place = cards.indexOf(card);
+  const onwards = getComputedStyle(grid).direction === "rtl" ? -1 : 1;
   const goals = {
-    ArrowLeft: place - 1,
-    ArrowRight: place + 1,
+    ArrowLeft: place - onwards,
+    ArrowRight: place + onwards,
     ArrowUp: place - columns,
     ArrowDown: place + columns,
     Home: 0,

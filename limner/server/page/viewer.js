@@ -3,9 +3,12 @@
 import { explain, pictureUrl, showPicture } from "./api.js";
 import { attentionView } from "./attention.js";
 import { markButtons } from "./bench.js";
-import { byId, clock, h, icon, spelled } from "./elements.js";
+import { byId, h, icon, spelled } from "./elements.js";
+import { alternativeText } from "./facts.js";
 import { conditionFor } from "./filters.js";
+import { clock, decimal, percent, t } from "./language.js";
 import { markOfKey } from "./marks.js";
+import { partOf } from "./part.js";
 import { sureness } from "./results.js";
 import { weightsView } from "./word-weights.js";
 
@@ -15,8 +18,9 @@ const LARGEST = 5; // times its own pixels that a small picture is enlarged
 let doing = {};
 let asking = null;
 let shownId = null;
+let part = null; // the box on the picture, while there is one
 
-/** `onClose()`, `onStep(±1)`, `onSimilar(id)`, `onWhere(condition)`, `onMark(id, mark)`, `onNote(id, note)`; `onProblem(problem)` says whether it saw to it. */
+/** `onClose()`, `onStep(±1)`, `onSimilar(id)`, `onPart(file)`, `onWhere(condition)`, `onMark(id, mark)`, `onNote(id, note)`; `onProblem(problem)` says whether it saw to it. */
 export function startViewer(handlers) {
   doing = handlers;
   byId("close").addEventListener("click", doing.onClose);
@@ -51,7 +55,8 @@ export function openViewer(hits, place, text, known) {
   byId("next").disabled = place === hits.length - 1;
   if (!dialog.open) dialog.showModal();
   if (!changes) return;
-  byId("viewer-title").textContent = `${hit.rank} · ${sureness(hit).label}`;
+  endPart();
+  byId("viewer-title").textContent = t("viewerTitle", { rank: hit.rank, sureness: sureness(hit).label });
   byId("facts").replaceChildren(...facts(hit));
   byId("actions").replaceChildren(...actions(hit));
   showLarge(hit);
@@ -64,15 +69,16 @@ export function showJudgement(hit, known, fresh = true) {
   if (hit.id !== shownId) return;
   const buttons = byId("viewer-marks");
   const held = buttons.contains(document.activeElement) && document.activeElement.dataset.mark;
-  buttons.replaceChildren(...markButtons(known?.mark || "", hit.name, (mark) => doing.onMark(hit.id, mark)));
+  buttons.replaceChildren(...markButtons(known?.mark || "", alternativeText(hit), (mark) => doing.onMark(hit.id, mark)));
   if (held) buttons.querySelector(`[data-mark="${held}"]`).focus();
   if (!fresh) return;
   const note = h("textarea", {
     id: "viewer-text",
     rows: "2",
     maxlength: "1000",
-    placeholder: "Note",
-    "aria-label": "Note about this picture",
+    dir: "auto",
+    placeholder: t("note"),
+    "aria-label": t("noteAboutThis"),
     onchange: (event) => doing.onNote(hit.id, event.target.value.trim()),
   });
   note.value = known?.note || "";
@@ -84,23 +90,41 @@ export const shownInViewer = () => shownId;
 export function closeViewer() {
   const was = shownId;
   shownId = null;
+  endPart();
   asking?.abort();
   if (dialog.open) dialog.close();
   return was;
 }
 
+function endPart() {
+  part?.end();
+  part = null;
+}
+
+/** A box on the picture, or none any more. */
+function togglePart(toggle) {
+  const line = byId("part");
+  if (part) {
+    endPart();
+    line.replaceChildren();
+  } else {
+    part = partOf(picture, picture.querySelector("img"), doing.onPart);
+    line.replaceChildren(h("span", { class: "hint" }, t("partHint")), part.button);
+  }
+  toggle.setAttribute("aria-pressed", part !== null);
+}
+
 async function showLarge(hit) {
   const image = picture.querySelector("img");
   const note = byId("viewer-note");
-  image.alt = `Picture ${hit.name}`;
+  image.alt = alternativeText(hit);
   note.hidden = true;
   byId("overlay").replaceChildren();
   picture.classList.add("loading");
   let shown = await showPicture(image, "images", hit.id);
   if (shownId !== hit.id) return;
   if (!shown) {
-    note.textContent =
-      "The picture's file is gone or was changed since it was indexed: this is its thumbnail.";
+    note.textContent = t("fileGone");
     note.hidden = false;
     shown = await showPicture(image, "thumbnails", hit.id);
     if (shownId !== hit.id) return;
@@ -120,7 +144,7 @@ async function showWhy(hit, text) {
   }
   const question = (asking = new AbortController());
   why.setAttribute("aria-busy", "true");
-  why.replaceChildren(h("p", { class: "waiting" }, "Looking why …"));
+  why.replaceChildren(h("p", { class: "waiting" }, t("lookingWhy")));
   try {
     const found = await explain(text, hit.id, question.signal);
     if (question.signal.aborted) return;
@@ -134,7 +158,7 @@ async function showWhy(hit, text) {
   } catch (problem) {
     if (problem.name === "AbortError" || doing.onProblem(problem)) return;
     why.replaceChildren(
-      h("p", { class: "waiting" }, `There is no explanation: ${problem.detail || problem.message}`),
+      h("p", { class: "waiting" }, t("noExplanation", { why: problem.detail || problem.message })),
     );
   } finally {
     if (asking === question) why.removeAttribute("aria-busy");
@@ -143,43 +167,39 @@ async function showWhy(hit, text) {
 
 /** A search by picture has no words to explain; one may give some. */
 function askForWords(hit) {
-  const input = h("input", { type: "text", id: "why-text", placeholder: "what this picture shows" });
+  const input = h("input", { type: "text", id: "why-text", dir: "auto", placeholder: t("whyHint") });
   const submit = (event) => {
     event.preventDefault();
     if (input.value.trim()) showWhy(hit, input.value.trim());
   };
   return [
-    h("h3", {}, "Explain"),
+    h("h3", {}, t("explain")),
     h(
       "form",
       { class: "where", onsubmit: submit },
-      h("label", { class: "unseen", for: "why-text" }, "A description of this picture"),
+      h("label", { class: "unseen", for: "why-text" }, t("whyLabel")),
       input,
-      h("button", { type: "submit" }, "Explain"),
+      h("button", { type: "submit" }, t("explain")),
     ),
-    h(
-      "p",
-      { class: "caption" },
-      "This search had no words. Describe the picture to see what the model makes of them.",
-    ),
+    h("p", { class: "caption" }, t("whyCaption")),
   ];
 }
 
 function facts(hit) {
   const row = (name, value, condition) => [
-    h("dt", {}, name),
+    h("dt", { dir: "auto" }, name),
     h(
       "dd",
       {},
-      value,
+      h("span", { dir: "auto" }, value),
       condition &&
         h(
           "button",
           {
             type: "button",
             class: "icon narrow",
-            title: `Only ${condition}`,
-            "aria-label": `Only pictures with ${condition}`,
+            title: t("only", { condition }),
+            "aria-label": t("onlyWith", { condition }),
             onclick: () => doing.onWhere(condition),
           },
           icon("filter"),
@@ -187,22 +207,22 @@ function facts(hit) {
     ),
   ];
   const known = [];
-  if (hit.probability != null) known.push(row("Match probability", `${(100 * hit.probability).toFixed(1)}%`));
+  if (hit.probability != null) known.push(row(t("probability"), percent(hit.probability, 1)));
   if (hit.confidence != null)
-    known.push(row("Matcher’s confidence", `${(100 * hit.confidence).toFixed(1)}%`));
-  known.push(row("Score", hit.score.toFixed(4)));
-  if (hit.identity != null) known.push(row("Identity", hit.identity, conditionFor("identity", hit.identity)));
+    known.push(row(t("confidence"), percent(hit.confidence, 1)));
+  known.push(row(t("scoreFact"), decimal(hit.score, 4)));
+  if (hit.identity != null) known.push(row(t("identity"), hit.identity, conditionFor("identity", hit.identity)));
   if (hit.group != null)
-    known.push(row("In its group", `${hit.group} ${hit.group === 1 ? "picture" : "pictures"}`));
-  if (hit.taken) known.push(row("Taken", clock(hit.taken)));
+    known.push(row(t("groupFact"), t("pictures", { n: hit.group })));
+  if (hit.taken) known.push(row(t("taken"), clock(hit.taken)));
   for (const [name, value] of Object.entries(hit.metadata))
     known.push(row(name, spelled(value), conditionFor(name, value)));
-  known.push(row("File", hit.name));
+  known.push(row(t("file"), hit.name));
   return known.flat();
 }
 
 function actions(hit) {
-  const open = h("a", { class: "button", target: "_blank", rel: "noopener" }, "Full size");
+  const open = h("a", { class: "button", target: "_blank", rel: "noopener" }, t("fullSize"));
   pictureUrl("images", hit.id).then(
     (url) => (open.href = url),
     () => open.remove(),
@@ -212,8 +232,14 @@ function actions(hit) {
       "button",
       { type: "button", class: "go", onclick: () => doing.onSimilar(hit.id) },
       icon("similar"),
-      "More like this",
+      t("moreLikeThis"),
+    ),
+    h(
+      "button",
+      { type: "button", id: "part-toggle", "aria-pressed": "false", onclick: (event) => togglePart(event.currentTarget) },
+      t("part"),
     ),
     open,
+    h("span", { id: "part" }),
   ];
 }

@@ -1,12 +1,11 @@
 // What the score does without each phrase of the description.
 
 import { h } from "./elements.js";
-
-const HEADING = "The score without each phrase";
+import { decimal, t } from "./language.js";
 
 /** `phrases` as the server has them: text, weight, and the noise in which a weight may lie. */
 export function weightsView(phrases, method) {
-  if (!phrases.length) return [h("h3", {}, HEADING), h("p", {}, "One word carries the whole score.")];
+  if (!phrases.length) return [h("h3", {}, t("weightsTitle")), h("p", {}, t("oneWord"))];
   const hidden = phrases.filter(withinNoise);
   const told = phrases.filter((phrase) => !withinNoise(phrase));
   const least = Math.min(0, ...told.map(({ weight }) => weight));
@@ -21,24 +20,23 @@ export function weightsView(phrases, method) {
     return h(
       "li",
       { class: weight < 0 ? "rises" : "falls" },
-      h("span", { class: "term" }, text),
+      h("span", { class: "term", dir: "auto" }, text),
       axis,
-      h("span", { class: "amount" }, `${weight < 0 ? "rises" : "falls"} by ${Math.abs(weight).toFixed(3)}`),
+      h("span", { class: "amount" }, t(weight < 0 ? "rises" : "falls", { amount: decimal(Math.abs(weight), 3) })),
     );
   });
   return [
-    h("h3", {}, HEADING),
+    h("h3", {}, t("weightsTitle")),
     rows.length && h("ul", { class: "weights" }, rows),
-    hidden.length && h("p", { class: "caption noise" }, `Within noise: ${namesOf(hidden).join(", ")}.`),
-    h("p", { class: "caption" }, CAPTIONS[method] ?? CAPTIONS["leave-one-out"]),
+    hidden.length && h("p", { class: "caption noise" }, t("withinNoise", { words: namesOf(hidden).join(", ") })),
+    h("p", { class: "caption" }, t(CAPTIONS[method] ?? "byLeavingOut")),
   ].filter(Boolean);
 }
 
 const CAPTIONS = {
-  "masked-regression":
-    "What the model’s score does without these words, in the mean over shortened forms of the description.",
-  "leave-one-out": "What the model’s score does if these words are left out.",
-  substitution: "What the model’s score does if other words of their kind stand in their place.",
+  "masked-regression": "byRegression",
+  "leave-one-out": "byLeavingOut",
+  substitution: "bySubstitution",
 };
 
 const withinNoise = ({ weight, noise }) => noise != null && Math.abs(weight) <= noise;
