@@ -22,7 +22,7 @@ from limner.server.batching import Worker
 from limner.server.counters import MEDIA_TYPE, Counters, Counting
 from limner.server.health import Health, Probe, health_routes
 from limner.server.limits import Bodies, Buckets, RateLimit, Unread
-from limner.server.page import Guarded, page_routes
+from limner.server.page import Guarded, WithSlash, page_routes
 from limner.server.pictures import Decoding
 from limner.server.problems import Fault, declared, install_handlers, problem_schema
 from limner.server.request_log import RequestLog
@@ -98,11 +98,15 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         docs_url="/docs" if settings.docs else None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
+        root_path=settings.root_path,
     )
     # uvicorn runs the lifespan's end after all requests: a server that stops earlier turns them away by this
     app.state.turn_away = partial(_turn_away, health, worker)
     # at the first sign that the server stops, while it still answers
     app.state.stopping = health.stop
+    # in the one thread that changes the store
+    app.state.between = worker.change
+    app.state.settled = health.settled
     # of connections that end before their request reaches the app
     app.state.refused = lambda reason: counters.refusals.labels(reason).inc()
     # `limner.server.connections.Server` counts the bytes that its clients have not read; under others nobody does
@@ -121,6 +125,8 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     app.add_middleware(Bodies, largest=settings.max_body)
     if audit is not None:
         app.add_middleware(Auditing, audit=audit, files=engine.files)
+    if settings.root_path:
+        app.add_middleware(WithSlash, root_path=settings.root_path)
     app.add_middleware(Guarded)
     app.add_middleware(Counting, counters=counters)
     app.add_middleware(RequestLog)
@@ -196,7 +202,11 @@ def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = get_openapi(
-                title=app.title, version=app.version, description=app.description, routes=app.routes
+                title=app.title,
+                version=app.version,
+                description=app.description,
+                routes=app.routes,
+                servers=[{"url": settings.root_path}] if settings.root_path else None,
             )
             schemas = schema["components"]["schemas"]
             schemas["Problem"] = problem_schema()
