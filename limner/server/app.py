@@ -22,7 +22,7 @@ from limner.server.batching import Worker
 from limner.server.counters import MEDIA_TYPE, Counters, Counting
 from limner.server.health import Health, Probe, health_routes
 from limner.server.limits import Bodies, Buckets, RateLimit, Unread
-from limner.server.page import Guarded, WithSlash, page_routes
+from limner.server.page import Guarded, RootPath, page_routes
 from limner.server.pictures import Decoding
 from limner.server.problems import Fault, declared, install_handlers, problem_schema
 from limner.server.request_log import RequestLog
@@ -98,7 +98,6 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         docs_url="/docs" if settings.docs else None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
-        root_path=settings.root_path,
     )
     # uvicorn runs the lifespan's end after all requests: a server that stops earlier turns them away by this
     app.state.turn_away = partial(_turn_away, health, worker)
@@ -125,11 +124,11 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     app.add_middleware(Bodies, largest=settings.max_body)
     if audit is not None:
         app.add_middleware(Auditing, audit=audit, files=engine.files)
-    if settings.root_path:
-        app.add_middleware(WithSlash, root_path=settings.root_path)
     app.add_middleware(Guarded)
     app.add_middleware(Counting, counters=counters)
     app.add_middleware(RequestLog)
+    if settings.root_path:
+        app.add_middleware(RootPath, root_path=settings.root_path)
 
     # for the description only: FastAPI checks dependencies after it has parsed the body, the middleware before
     guarded = [Security(HTTPBearer(auto_error=False))] if needs_token else []

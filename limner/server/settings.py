@@ -20,7 +20,6 @@ class ServerSettings(Settings):
     hosts: tuple[str, ...] = ()
     """Names that a request's Host header may have, without port; empty = any name."""
 
-    # FastAPI's own: a proxy may cut it off the path of a request or leave it there
     root_path: str = ""
     """Path below which a reverse proxy shows the server, such as "/photos"; "" = at the root."""
 
