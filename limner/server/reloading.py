@@ -200,7 +200,7 @@ class Reloading:
 
 
 App = FastAPI | Reloading
-"""What a server runs."""
+"""An app, or several of which the newest answers."""
 
 
 def _changes(scope: Any) -> bool:
