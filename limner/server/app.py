@@ -22,7 +22,7 @@ from limner.server.batching import Worker
 from limner.server.counters import MEDIA_TYPE, Counters, Counting
 from limner.server.health import Health, Probe, health_routes
 from limner.server.limits import Bodies, Buckets, RateLimit, Unread
-from limner.server.page import Guarded, page_routes
+from limner.server.page import Guarded, RootPath, page_routes
 from limner.server.pictures import Decoding
 from limner.server.problems import Fault, declared, install_handlers, problem_schema
 from limner.server.request_log import RequestLog
@@ -103,6 +103,9 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     app.state.turn_away = partial(_turn_away, health, worker)
     # at the first sign that the server stops, while it still answers
     app.state.stopping = health.stop
+    # in the one thread that changes the store
+    app.state.between = worker.change
+    app.state.settled = health.settled
     # of connections that end before their request reaches the app
     app.state.refused = lambda reason: counters.refusals.labels(reason).inc()
     # `limner.server.connections.Server` counts the bytes that its clients have not read; under others nobody does
@@ -124,6 +127,8 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     app.add_middleware(Guarded)
     app.add_middleware(Counting, counters=counters)
     app.add_middleware(RequestLog)
+    if settings.root_path:
+        app.add_middleware(RootPath, root_path=settings.root_path)
 
     # for the description only: FastAPI checks dependencies after it has parsed the body, the middleware before
     guarded = [Security(HTTPBearer(auto_error=False))] if needs_token else []
@@ -196,7 +201,11 @@ def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             schema = get_openapi(
-                title=app.title, version=app.version, description=app.description, routes=app.routes
+                title=app.title,
+                version=app.version,
+                description=app.description,
+                routes=app.routes,
+                servers=[{"url": settings.root_path}] if settings.root_path else None,
             )
             schemas = schema["components"]["schemas"]
             schemas["Problem"] = problem_schema()

@@ -29,12 +29,12 @@ from typing import Any
 
 import h11
 import uvicorn
-from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from limner.server.limits import client_of
 from limner.server.listening import BACKLOG
 from limner.server.problems import ENDED, RECORDED, STOPPING, problem, reason_of
+from limner.server.reloading import App
 from limner.server.settings import ServerSettings
 
 _AT_ONCE = 16
@@ -371,11 +371,11 @@ def _order(is_unread: bool, since: float | None, opened: float, now: float) -> t
 class Server(uvicorn.Server):
     """uvicorn with limits for slow clients, which loses no request when it stops.
 
-    `app` is from `limner.server.app.create_app`. `proxy`: address of a reverse proxy, whose X-Forwarded-For is
-    believed; it has to limit the connections of its clients itself, since all of them come from its address.
+    `app` is from `limner.server.app.create_app`, or a `Reloading`. `proxy`: address of a reverse proxy, whose
+    X-Forwarded-For is believed; all clients come from its address, so it has to limit their connections itself.
     """
 
-    def __init__(self, app: FastAPI, settings: ServerSettings, proxy: str | None = None) -> None:
+    def __init__(self, app: App, settings: ServerSettings, proxy: str | None = None) -> None:
         self._settings, self._turn_away, self._stopping = settings, app.state.turn_away, app.state.stopping
         self._swept = deque([-math.inf] * _UNREAD_FOR, maxlen=_UNREAD_FOR)
         self._each = settings.max_connections if proxy else settings.client_connections

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fastapi import APIRouter
 from starlette.datastructures import MutableHeaders
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limner.server.limits import route_path
@@ -59,6 +59,30 @@ def page_routes(folder: Path = FOLDER) -> APIRouter:
         return sent(name)
 
     return routes
+
+
+class RootPath:
+    """ASGI middleware: the server lies below a path of a reverse proxy, which cuts it off or leaves it there.
+
+    It leads from that path to the same with a slash: the addresses in the page are relative, so that without the slash
+    the browser would ask beside the path.
+    """
+
+    def __init__(self, app: ASGIApp, root_path: str) -> None:
+        self.app, self.root_path = app, root_path
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or lead to the page."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+        elif scope["path"] == self.root_path and scope["method"] in ("GET", "HEAD"):
+            # not kept: the same server may lie at another path tomorrow
+            answer = RedirectResponse(f"{self.root_path}/", 307, {"Cache-Control": "no-cache"})
+            await answer(scope, receive, send)
+        else:
+            # routes, limits and rights go by the path behind it. No copy of the scope: its connection looks into it
+            scope["root_path"] = self.root_path
+            await self.app(scope, receive, send)
 
 
 class Guarded:

@@ -20,6 +20,9 @@ class ServerSettings(Settings):
     hosts: tuple[str, ...] = ()
     """Names that a request's Host header may have, without port; empty = any name."""
 
+    root_path: str = ""
+    """Path below which a reverse proxy shows the server, such as "/photos"; "" = at the root."""
+
     changes: bool = False
     """True: clients may delete pictures and, with `uploads`, add them."""
 
