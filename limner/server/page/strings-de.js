@@ -58,7 +58,7 @@ export default {
   "searchWith": { "one": "Suchen mit {n} Urteil", "other": "Suchen mit {n} Urteilen" },
   "searchAgainWith": { "one": "Neu suchen mit {n} Urteil", "other": "Neu suchen mit {n} Urteilen" },
   "withoutMarks": "Ohne Urteile",
-  "undo": "Zurück",
+  "undo": "Rückgängig",
   "undoTitle": "Das letzte Urteil zurücknehmen (U)",
   "shortlist": "Auswahl",
   "shortlistOf": "Auswahl {n}",
