@@ -79,6 +79,8 @@ def test_the_page_has_its_files(outside: str, browser: "Browser") -> None:
     # without the slash, as people type it
     page.goto(f"{outside}{ROOT}")
     assert page.url == f"{outside}{ROOT}/"
+    # the page listens once its strings are there, which is after "load"
+    page.wait_for_function("() => document.querySelector('#stock').textContent !== ''")
     page.fill("#text", "a square")
     page.press("#text", "Enter")
     page.wait_for_function("() => document.querySelector('#grid img')?.naturalWidth > 0")

@@ -100,6 +100,9 @@ def test_what_is_audited_leaves_a_line_and_nothing_else_does(engine: Engine, tmp
         "POST /v1/search": {"json": {"text": "a"}},
         "POST /v1/sentences": {"json": {"text": "a"}},
         "POST /v1/explain": {"json": {"text": "a", "id": key}},
+        "POST /v1/export": {
+            "json": {"form": "csv", "searches": [{"text": "a", "pictures": [{"id": key, "mark": "right"}]}]}
+        },
         "POST /v1/erase": {"json": {}},
         "POST /v1/items": {
             "json": {"name": "a.png", "image": base64_of(draw(tmp_path / "a.png", 99)), "metadata": {"a": 1}}
