@@ -73,8 +73,8 @@ class ImageSettings(Settings):
     """Mirror half of the training views, average plain and mirrored at test; off where left and right are described."""
 
     test_scales: Annotated[tuple[Scale, ...], Field(min_length=1)] = (1.0,)
-    """Sizes of the crop that testing averages, as multiples of its sides; each costs its square. Where training caches
-    features, validation has the crop as it is."""
+    """Sizes of the crop that testing averages, as multiples of its sides; each costs its square. What training encodes
+    itself, and validation from cached features, have the crop as it is."""
 
     interpolation: Literal["bilinear", "bicubic", "lanczos", "nearest"] = "bilinear"
     """Filter of the resizing; all but "nearest" widen when they shrink a picture (antialiasing)."""

@@ -32,7 +32,7 @@ def minilm_flickr8k() -> Recipe:
     last four layers of the CNN, too, by the ranking loss (hardest negative of the batch, margin 0.2), with all
     sentences of 128 pictures in a batch, and keeps an average of the weights. What is near to every query is held back
     (`model.hub_correction`). An image is embedded at three sizes, four times the work of one; with
-    `images.test_scales=[1.0]` validation loses 10 points of rsum. Half an hour on one thread, most of it for the views;
+    `images.test_scales=[1.0]` validation loses 11 points of rsum. Half an hour on one thread beside other programs;
     Flickr8k test R@1 image→text / text→image 39.7 / 30.3, after stage 1 32.4 / 24.5 (means of seeds 0, 1, 2).
     `limner train minilm-flickr8k --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`, and where no hub can
     be reached `--set model.text.model=FOLDER` (docs/models.md).
@@ -64,7 +64,7 @@ def minilm_flickr8k() -> Recipe:
             # rsum 335 without, 345 with it, and 341 at the default temperature.
             hub_correction=HubCorrectionSettings(temperature=0.07),
         ),
-        # Crops of 80 to 100 % lose rsum 2 to 3; one size at test 10 for a quarter of the work, two sizes 5 for half.
+        # Crops of 80 to 100 % lose rsum 3 to 4; one size at test 11 for a quarter of the work, two sizes 5 for half.
         images=ImageSettings(
             resize=(224, 224), train_crop="scaled", train_area=(0.4, 1.0), test_scales=(1.0, 1.143, 1.286)
         ),

@@ -25,6 +25,7 @@ from limner.search.entry import StoredImage
 from limner.search.image_files import browser_type, open_unchanged
 from limner.search.query import Query
 from limner.search.store_files import StoreFiles
+from limner.search.uploads import ENDINGS
 from limner.server.problems import RefusedError
 
 P = ParamSpec("P")
@@ -133,16 +134,6 @@ async def send_thumbnail(files: StoreFiles, key: str, decoding: Decoding) -> Res
     return Response(small, media_type="image/jpeg")
 
 
-_ENDINGS = {
-    "image/jpeg": ".jpg",
-    "image/png": ".png",
-    "image/gif": ".gif",
-    "image/webp": ".webp",
-    "image/avif": ".avif",
-    "image/bmp": ".bmp",
-}
-
-
 def small_or_whole(
     files: StoreFiles, entry: StoredImage, *, keep_metadata: bool = False
 ) -> tuple[bytes, str]:
@@ -170,7 +161,7 @@ def small_or_whole(
         if isinstance(error, RefusedError) and error.status != 410:
             raise
         return files.thumbnails([entry.id])[0] or b"", "-thumbnail.jpg"
-    return content, _ENDINGS[kind]
+    return content, ENDINGS[kind]
 
 
 def _open(image: StoredImage) -> BinaryIO:

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from limner.errors import CheckpointError, LimnerError
+from limner.inference.encoding import Encoding
 from limner.inference.import_model import import_model
 from limner.inference.trained import TrainedModel, load_model
 from limner.models.pretrained_source import unusable
@@ -358,3 +360,18 @@ def test_a_torchvision_that_does_not_fit_is_named() -> None:
     assert "torchvision" in found
     assert "pip uninstall torchvision" in found
     assert "\n" not in found
+
+
+def test_sizes_at_test_interpolate_the_positions_of_a_vision_tower(tmp_path: Path) -> None:
+    """Written out, of a size with whole patches and one without."""
+    model = load_model(towers.clip_run(tmp_path))
+    pixels = np.random.default_rng(0).integers(0, 255, (2, towers.SIDE, towers.SIDE, 3), dtype=np.uint8)
+    found = Encoding(model.model, "fp32", flip=False, scales=(1.0, 1.25, 1.3)).pixels(pixels)
+    total = torch.zeros(2, model.dim)
+    for side in (32, 40, 42):
+        views = [Image.fromarray(one).resize((side, side), Image.Resampling.BILINEAR) for one in pixels]
+        sized = np.stack([np.asarray(view) for view in views])
+        with torch.no_grad():
+            images = torch.from_numpy(sized).permute(0, 3, 1, 2)
+            total += model.model.embed_images(model.model.pool_images(images))
+    torch.testing.assert_close(found, F.normalize(total, dim=1), atol=1e-5, rtol=1e-4)

@@ -107,3 +107,14 @@ def drop(page: "Page", data: bytes, name: str = "given.png", kind: str = "image/
     )
     for event in ("dragenter", "dragover", "drop"):
         page.dispatch_event("main", event, {"dataTransfer": transfer})
+
+
+def search_and_open_all(page: "Page") -> None:
+    """Search, mark the first result, and open all that can be open at once: filters, shortlist, forms of export."""
+    search(page)
+    shown(page)
+    page.click("#filters-toggle")
+    page.focus(f"{CARDS} >> nth=0 >> .open")
+    page.keyboard.press("y")
+    page.click("#shortlist-toggle")
+    page.click("#export summary")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.server.browsing import CARDS, CHROMIUM, a_picture, drop, open_first, search, searched, shown
+from tests.server.browsing import CHROMIUM, a_picture, drop, open_first, search_and_open_all, searched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -31,13 +31,7 @@ def test_nothing_hinders(page: "Page", scheme: str, width: int) -> None:
     page.goto("/")
     page.wait_for_selector(".welcome img")
     assert violations(page) == []
-    search(page)
-    shown(page)
-    page.click("#filters-toggle")
-    page.focus(f"{CARDS} >> nth=0 >> .open")
-    page.keyboard.press("y")
-    page.click("#shortlist-toggle")
-    page.click("#export summary")
+    search_and_open_all(page)
     assert violations(page) == []
     page.keyboard.press("Escape")
     open_first(page)

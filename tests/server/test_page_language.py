@@ -20,6 +20,7 @@ from tests.server.browsing import (
     open_first,
     refuse,
     search,
+    search_and_open_all,
     searched,
     shown,
 )
@@ -205,13 +206,7 @@ def test_what_the_page_shows_is_from_the_catalogue(browser: "Browser", page_url:
     # planted: the check sees a string that does not come from the catalogue
     page.evaluate("document.querySelector('#status').textContent = 'Planted words'")
     assert bare() == ["Planted words"]
-    search(page)
-    shown(page)
-    page.click("#filters-toggle")
-    page.focus(f"{CARDS} >> nth=0 >> .open")
-    page.keyboard.press("y")
-    page.click("#shortlist-toggle")
-    page.click("#export summary")
+    search_and_open_all(page)
     assert bare() == []
     searched(page, lambda: page.click("#apply"))
     open_first(page)
