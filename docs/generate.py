@@ -1,4 +1,5 @@
-"""Write the generated pages: `cli.md`, `settings.md`, `recipes.md`, `terms.md` and `code-map.md` of `docs/`.
+"""Write the generated pages: `cli.md`, `settings.md`, `recipes.md`, `terms.md`,
+`references.md` and `code-map.md` of `docs/`.
 
     python -m docs.generate        (or `make docs`)
 
@@ -18,6 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from docs.code_map import code_map
+from docs.references_page import references_page
 from docs.terms_page import made_for, terms_page
 from limner.cli.contract import schema_of
 from limner.cli.root import app
@@ -42,6 +44,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "recipes.md": recipes_page(),
         "terms.md": terms_page(NOTE),
+        "references.md": references_page(NOTE),
         "code-map.md": code_map(NOTE),
     }
 

@@ -74,6 +74,11 @@ COMMANDS: dict[str, Listed] = {
     "summarise": Listed(
         "limner.cli.summarise", _TRAIN, "Mean and deviation of runs that differ in the seed or the split."
     ),
+    "cite": Listed(
+        "limner.cli.cite",
+        _TRAIN,
+        "Print BibTeX of limner and of what a recipe or a run rests on: system, losses, networks and data.",
+    ),
     "ablate": Listed(
         "limner.cli.ablate", _TRAIN, "Train and measure the rows of a paper's table.", goes_on=_AGAIN
     ),

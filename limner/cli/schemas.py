@@ -84,6 +84,21 @@ class TableList(Many[list[TableListed]]):
     """Every table of a paper that can be trained here."""
 
 
+class CitedWork(Result):
+    """A work that a result rests on."""
+
+    key: str
+    """Its BibTeX key."""
+    role: Literal["software", "system", "loss", "dataset", "network", "part"]
+    """Its part in the result."""
+    bibtex: str
+    """Its entry."""
+
+
+class Cited(Many[list[CitedWork]]):
+    """The result of `limner cite`."""
+
+
 class DataProblem(Result):
     """One kind of problem with a dataset."""
 

@@ -51,11 +51,11 @@ class Table:
     """A table: its title, the set and split of its figures, its rows in the paper's order, and the recipe that they
     change.
 
-    `published_on` is None for a table of no paper, whose rows have no published figures. `protocol` is what its figures are measured by, where that is not the dataset's own; `matching` says that its rows
-    change the cross-encoder of a recipe, `system` that they change the network of one system. `by_classes` makes the
-    rows of a table whose numbers of classes depend on the data, of two such numbers; `rows` are then those of the
-    paper's. `draws` are the pictures for validation and for testing that the paper draws at random, where its figures
-    are means over several draws.
+    `published_on` is None for a table of no paper, whose rows have no published figures. `protocol` is what its figures
+    are measured by, where that is not the dataset's own; `matching` says that its rows change the cross-encoder of a
+    recipe, `system` that they change the network of one system. `by_classes` makes the rows of a table whose numbers of
+    classes depend on the data, of two such numbers; `rows` are then those of the paper's. `draws` are the pictures for
+    validation and for testing that the paper draws at random, where its figures are means over several draws.
     """
 
     title: str

@@ -167,6 +167,7 @@ def toys_of(
             *(toy_run, "--data", data, "--split", "train", *figure),
             *(part for name in groups[:4] for part in ("--group", name)),
         ],
+        "cite": [toy_run],
         "figure ranks": [toy_run, "--data", data, "--queries", 2, "-k", 3, *figure],
         "figure nearest": [toy_run, "red", "square", "-k", 3, *figure],
         "figure words": [toy_run, picture, "a red square on white", *figure],

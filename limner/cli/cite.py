@@ -1,0 +1,69 @@
+"""`limner cite`: what to cite for a result, as BibTeX."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from limner.cli.console import out
+from limner.cli.contract import command, group
+from limner.cli.schemas import Cited, CitedWork
+from limner.errors import CheckpointError, SettingsError
+
+if TYPE_CHECKING:
+    from limner.training.recipe import Recipe
+
+app = group("Cite.")
+
+
+@command(app, "cite")
+def cite_command(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            help="Name of a recipe, a .json file of one, or a run folder; without it limner alone."
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Format of the data, e.g. flickr30k, or FORMAT:PATH (default: what the recipe is for, or what the "
+            "run was trained on)."
+        ),
+    ] = None,
+) -> Cited:
+    """Print BibTeX of limner and of what a recipe or a run rests on: system, losses, networks and data."""
+    from limner.recipes.references import OF_DATA, cited_by, software
+
+    if data is not None and (given := data.partition(":")[0]) not in OF_DATA:
+        raise SettingsError(f"--data {given[:40]}: no such format; there are: {', '.join(sorted(OF_DATA))}")
+    works = [("software", software())]
+    if recipe is not None:
+        chosen, formats = _of_run(Path(recipe)) if Path(recipe).is_dir() else _of_recipe(recipe)
+        works += cited_by(chosen, formats if data is None else (data.partition(":")[0],))
+    elif data is not None:
+        raise SettingsError("--data: goes with a recipe or a run, e.g. limner cite dual-path --data mscoco")
+    out.print("\n\n".join(work.bibtex() for _, work in works))
+    return Cited([CitedWork(key=work.key, role=role, bibtex=work.bibtex()) for role, work in works])
+
+
+def _of_recipe(name: str) -> "tuple[Recipe, tuple[str, ...]]":
+    from limner.recipes.registry import all_recipes, get_recipe
+
+    chosen = get_recipe(name)
+    # by the recipe's own name, which a file of it keeps
+    listed = all_recipes().get(chosen.name)
+    return chosen, () if listed is None else listed.data
+
+
+def _of_run(folder: Path) -> "tuple[Recipe, tuple[str, ...]]":
+    from limner.inference.checkpoint import read_description
+    from limner.inference.trained import checkpoint_path
+    from limner.training.recipe import Recipe
+
+    description = read_description(checkpoint_path(folder, None))
+    if (content := description.get("recipe")) is None or "stages" not in content:
+        raise CheckpointError(
+            f"{folder}: an imported run, which no recipe has trained; cite its model's own card"
+        )
+    return Recipe.parse(content), (str(description["data"]["source"]).partition(":")[0],)
