@@ -56,12 +56,17 @@ def _version(program: str) -> int:
     return int(said.split()[1].split(".")[0])
 
 
-def test_nginx_before_a_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("on_a_file", [False, True])
+def test_nginx_before_a_server(tmp_path: Path, on_a_file: bool) -> None:
     program = tool("nginx")
     settings = ServerSettings(root_path="/photos")
     store = Store(toy_engine(tmp_path))
-    with running(create_app(store, settings), settings, proxy="127.0.0.1") as url:
-        site = (DEPLOY / "nginx.conf").read_text().replace("http://127.0.0.1:8000", url)
+    file = tmp_path / "limner.sock" if on_a_file else None
+    proxy = "unix" if on_a_file else "127.0.0.1"
+    with running(create_app(store, settings), settings, proxy, file) as url:
+        site = (DEPLOY / "nginx.conf").read_text()
+        assert "http://unix:/run/limner/limner.sock;" in site
+        site = site.replace("http://127.0.0.1:8000", f"http://{url}" if on_a_file else url)
         listening = tmp_path / "listening"
         folders = " ".join(
             f"{kind}_temp_path {tmp_path}/{kind};"

@@ -316,7 +316,7 @@ class Served(Result):
     pictures: int
     """Pictures in it."""
     url: str
-    """Address of the search page."""
+    """Address of the search page; `unix:FILE` for a socket file."""
 
 
 class StoreFacts(Result):

@@ -2,9 +2,10 @@
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,7 +56,7 @@ def serve_command(
         from limner.server.access import is_loopback
         from limner.server.app import create_app
         from limner.server.connections import Server
-        from limner.server.listening import listen, url_of
+        from limner.server.listening import url_of
         from limner.server.log_lines import log_to
         from limner.server.reloading import Reloading
     except ModuleNotFoundError as error:
@@ -74,8 +75,7 @@ def serve_command(
     settings = chosen.server_settings()
     folder = _folder(chosen)
     # before the model, which takes seconds to load
-    listening = listen(chosen.host, chosen.port)
-    with listening:
+    with _listening(chosen) as listening:
         opened = _open(chosen)
         serving = Reloading(create_app(opened, settings), prepare)
         server = Server(serving, settings, chosen.behind_proxy)
@@ -95,6 +95,12 @@ def serve_command(
             # a reader behind a pipe waits for it
             sys.stdout.flush()
             server.run(sockets=[listening])
+
+
+def _listening(settings: ServeSettings) -> AbstractContextManager[socket.socket]:
+    from limner.server.listening import listen, listen_at
+
+    return listen(settings.host, settings.port) if settings.uds is None else listen_at(settings.uds)
 
 
 def _folder(settings: ServeSettings) -> str:

@@ -48,7 +48,7 @@ def served(
     ):
         try:
             assert process.stdout is not None
-            found = re.search(r"http://\S+/", process.stdout.readline())
+            found = re.search(r"http://\S+/|unix:/\S+", process.stdout.readline())
             assert found, log.read_text()
             yield Served(process, found[0], log)
             process.send_signal(signal.SIGTERM)
