@@ -57,9 +57,9 @@ class Client:
 
     `len(client)` is the number of the store's pictures, iteration goes through them in the order of their paths.
 
-    `url` is the one that `limner serve` printed, `unix:FILE` for a socket file; `token` is the content of its token file, with or without a line end;
-    `timeout` is in seconds, for each request. Every method raises `ServerError`, with the server's own words if it
-    refuses, and without a status if it cannot be reached.
+    `url` is the one that `limner serve` printed, `unix:FILE` for a socket file; `token` is the content of its token
+    file, with or without a line end; `timeout` is in seconds, for each request. Every method raises `ServerError`, with
+    the server's own words if it refuses, and without a status if it cannot be reached.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = 60.0) -> None:

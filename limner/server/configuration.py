@@ -87,6 +87,9 @@ class ServeSettings(Settings):
     keep_metadata: bool = False
     """Send pictures with their EXIF, XMP and IPTC data, the place among them."""
 
+    thumbnail_seconds: int = Field(default=0, ge=0)
+    """Seconds for which browsers may keep thumbnails, on their disks, too; 0 = they keep none."""
+
     max_k: int = Field(default=100, ge=1)
     """Most pictures in one answer."""
 

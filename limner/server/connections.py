@@ -375,7 +375,8 @@ class Server(uvicorn.Server):
     """uvicorn with limits for slow clients, which loses no request when it stops.
 
     `app` is from `limner.server.app.create_app`, or a `Reloading`. `proxy`: address of a reverse proxy, or
-    "unix" for whoever connects to a socket file, whose X-Forwarded-For is believed; all clients come from its address, so it has to limit their connections itself.
+    "unix" for whoever connects to a socket file, whose X-Forwarded-For is believed; all clients come from its address,
+    so it has to limit their connections itself.
     """
 
     def __init__(self, app: App, settings: ServerSettings, proxy: str | None = None) -> None:
