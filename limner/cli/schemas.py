@@ -418,6 +418,19 @@ class Compacted(Result):
     """Size on the disk now; what is replaced stays for a day or longer without `--purge`."""
 
 
+class BackedUp(Result):
+    """The result of `limner store backup`."""
+
+    copy_folder: str
+    """Folder of the copy."""
+    pictures: int
+    """Pictures in it."""
+    sentences: int
+    """Sentences in it."""
+    bytes: int
+    """Its size on the disk."""
+
+
 class DemoSummary(Result):
     """The measures of the demo."""
 
