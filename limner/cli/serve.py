@@ -88,7 +88,7 @@ def serve_command(
         served = Served(store=folder, pictures=len(opened), url=url_of(listening))
         # whose model would stay in memory after SIGHUP has replaced it
         del opened
-        with _ending_well():
+        with _ending_well(serving.reload_later):
             out.print(f"{folder}: {served.pictures} pictures at {served.url} (Ctrl-C stops)")
             if as_json():  # on one line: who starts a server reads it to learn the port
                 emit(served, lines=True)
@@ -138,13 +138,14 @@ def _expect_reloadable(old: ServeSettings, new: ServeSettings) -> None:
 
 # handlers that do nothing: uvicorn sets its own, and restores these before it raises the signals anew
 @contextmanager
-def _ending_well() -> Iterator[None]:
+def _ending_well(hang_up: Callable[[], object]) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the server with exit code 0: uvicorn, once it has stopped, raises them anew.
 
-    SIGHUP ends it in no case: it comes before the server listens to it, if whoever reads the address is quick.
+    SIGHUP ends it in no case: if whoever reads the address is quick, it comes before the server listens to it, and
+    `hang_up` is called.
     """
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: hang_up())
     try:
         yield
     finally:

@@ -161,7 +161,9 @@ async def send_thumbnail(
 
         small = await decoding.run(made)
     # made first in any case: of a picture that is gone or another one 304 would say that it has not changed
-    return kept_for(small, "image/jpeg", seconds, asked) if seconds else Response(small, media_type="image/jpeg")
+    return (
+        kept_for(small, "image/jpeg", seconds, asked) if seconds else Response(small, media_type="image/jpeg")
+    )
 
 
 def small_or_whole(

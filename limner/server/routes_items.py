@@ -235,9 +235,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
 
         It is sent as JPEG or PNG if browsers do not show it, and if metadata cannot be removed otherwise.
         """
-        return await send_picture(
-            engine.files, id, decoding, reading, keep_metadata=settings.keep_metadata
-        )
+        return await send_picture(engine.files, id, decoding, reading, keep_metadata=settings.keep_metadata)
 
     @routes.get(
         "/v1/thumbnails/{id}",

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-TIMEOUT = 60.0
+TIMEOUT = 120.0
 
 
 class Served:
