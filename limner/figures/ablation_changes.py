@@ -60,7 +60,13 @@ def ablation_figure(table: Mapping[str, Any], baseline: str | None = None) -> "F
     base = rows[keys.index(baseline or keys[0])]
     # Every row is measured by the same names, those of the ablation's protocol.
     names = list(base["mean"])
-    figure, drawn = panels(len(names), 1 if table["published_on"] is None else 2, width=2.3, height=0.26 * len(rows) + 0.9, grid=False)
+    figure, drawn = panels(
+        len(names),
+        1 if table["published_on"] is None else 2,
+        width=2.3,
+        height=0.26 * len(rows) + 0.9,
+        grid=False,
+    )
     for place, name in enumerate(names):
         direction, measure = name.split(" ", 1)
         title = f"{DIRECTIONS[direction]} {measure}"
