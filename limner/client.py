@@ -57,9 +57,9 @@ class Client:
 
     `len(client)` is the number of the store's pictures, iteration goes through them in the order of their paths.
 
-    `url` is the one that `limner serve` printed; `token` is the content of its token file, with or without a line end;
-    `timeout` is in seconds, for each request. Every method raises `ServerError`, with the server's own words if it
-    refuses, and without a status if it cannot be reached.
+    `url` is the one that `limner serve` printed, `unix:FILE` for a socket file; `token` is the content of its token
+    file, with or without a line end; `timeout` is in seconds, for each request. Every method raises `ServerError`, with
+    the server's own words if it refuses, and without a status if it cannot be reached.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = 60.0) -> None:
@@ -69,11 +69,12 @@ class Client:
         except ImportError:
             raise SettingsError(f"the client needs httpx: {install_hint('server')}") from None
         self.url = url.rstrip("/")
+        file = self.url.removeprefix("unix:") if self.url.startswith("unix:/") else None
         # a token read from its file ends in a line break, which would be an illegal header
         token = None if token is None else token.strip()
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         try:
-            address = httpx.URL(self.url)
+            address = httpx.URL(self.url if file is None else "http://localhost")
         except httpx.InvalidURL:
             address = httpx.URL()
         # httpx takes "localhost:8000" for a URL of the scheme "localhost", and complains at the first request only
@@ -84,7 +85,8 @@ class Client:
             raise SettingsError("token: expected letters, digits and signs of ASCII")
         # kept beside httpx's own, whose timeout is for one request: `search_many` waits between several
         self._seconds = timeout
-        self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout)
+        transport = None if file is None else httpx.HTTPTransport(uds=file)
+        self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout, transport=transport)
 
     def __enter__(self) -> "Client":
         return self

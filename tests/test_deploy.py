@@ -1,11 +1,19 @@
 """The examples of `deploy/`, read by the programs that they are for."""
 
+import json
+import os
+import re
+import shlex
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from limner.search.store import Store
 from limner.server.app import create_app
@@ -14,7 +22,15 @@ from limner.server.settings import ServerSettings
 from tests.server.running import running
 from tests.server.serving import COUNT, toy_engine
 
-DEPLOY = Path(__file__).parent.parent / "deploy"
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+GIVEN = {
+    "LIMNER_HOST": "localhost",
+    "LIMNER_DATA": "/data",
+    "LIMNER_PICTURES": "/pictures",
+    "LIMNER_ETC": "/etc/l",
+}
+"""What compose.yaml needs in the environment."""
 
 
 def tool(name: str) -> str:
@@ -56,12 +72,17 @@ def _version(program: str) -> int:
     return int(said.split()[1].split(".")[0])
 
 
-def test_nginx_before_a_server(tmp_path: Path) -> None:
+@pytest.mark.parametrize("on_a_file", [False, True])
+def test_nginx_before_a_server(tmp_path: Path, on_a_file: bool) -> None:
     program = tool("nginx")
     settings = ServerSettings(root_path="/photos")
     store = Store(toy_engine(tmp_path))
-    with running(create_app(store, settings), settings, proxy="127.0.0.1") as url:
-        site = (DEPLOY / "nginx.conf").read_text().replace("http://127.0.0.1:8000", url)
+    file = tmp_path / "limner.sock" if on_a_file else None
+    proxy = "unix" if on_a_file else "127.0.0.1"
+    with running(create_app(store, settings), settings, proxy, file) as url:
+        site = (DEPLOY / "nginx.conf").read_text()
+        assert "http://unix:/run/limner/limner.sock;" in site
+        site = site.replace("http://127.0.0.1:8000", f"http://{url}" if on_a_file else url)
         listening = tmp_path / "listening"
         folders = " ".join(
             f"{kind}_temp_path {tmp_path}/{kind};"
@@ -87,3 +108,154 @@ def test_nginx_before_a_server(tmp_path: Path) -> None:
                     assert client.get("/v1/info").status_code == 404
             finally:
                 nginx.terminate()
+
+
+# the container, which nothing here can run: its files are read by the programs that there are
+
+
+def compose() -> dict[str, Any]:
+    read: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return read
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The instructions of the Dockerfile with their arguments."""
+    lines = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE)
+    words = [line.split(maxsplit=1) for line in lines.replace("\\\n", " ").splitlines() if line.strip()]
+    return [(name, rest) for name, rest in words]
+
+
+def targets_of(service: dict[str, Any]) -> set[str]:
+    """The folders of a service that are mounted."""
+    # a variable may have a colon, before its message
+    return {re.sub(r"\$\{[^}]*\}", "X", one).split(":")[1] for one in service["volumes"]}
+
+
+def test_compose_reads_its_file() -> None:
+    docker, older = shutil.which("docker"), shutil.which("docker-compose")
+    plugin = (
+        docker is not None
+        and not subprocess.run([docker, "compose", "version"], capture_output=True, check=False).returncode
+    )
+    if not plugin and older is None:
+        pytest.skip("neither docker compose nor docker-compose is installed")
+    command = [docker or "", "compose"] if plugin else [older or ""]
+    command += ["-f", str(DEPLOY / "compose.yaml"), "config"]
+    done = subprocess.run(command, env={**os.environ, **GIVEN}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    read = yaml.safe_load(done.stdout)
+    assert read["services"].keys() == {"limner", "proxy"}
+    for name in GIVEN:
+        few = {key: value for key, value in {**os.environ, **GIVEN}.items() if key != name}
+        refused = subprocess.run(command, env=few, capture_output=True, text=True, check=False)
+        assert refused.returncode != 0, name
+
+
+def test_the_container_has_few_rights() -> None:
+    service = compose()["services"]["limner"]
+    assert (service["read_only"], service["network_mode"], service["cap_drop"]) == (True, "none", ["ALL"])
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    named = dict(instructions())
+    assert named["USER"] == "limner"
+    (uid,) = re.findall(r"useradd --uid (\d+)", " ".join(rest for _, rest in instructions()))
+    assert service["user"] == f"{uid}:{uid}"
+    # what it writes lies on volumes, since its root cannot be written
+    targets = targets_of(service)
+    made = re.findall(r"/(?:run|var)/\S+", next(rest for _, rest in instructions() if "install -d" in rest))
+    assert set(made) <= targets
+
+
+def test_its_settings_are_known_and_name_its_volumes() -> None:
+    service = compose()["services"]["limner"]
+    read = read_settings({}, {**service["environment"], "LIMNER_SERVE_TOKENS": ""})
+    assert (str(read.uds), read.behind_proxy) == ("/run/limner/limner.sock", "unix")
+    targets = targets_of(service)
+    for path in (read.store, read.audit, read.uds, Path(service["environment"]["LIMNER_SERVE_TOKENS"])):
+        assert str(Path(str(path)).parent) in targets, path
+    # as long as the server drains, and 12 seconds
+    assert int(service["stop_grace_period"].removesuffix("s")) >= read.drain_seconds + 12
+    environment = next(rest for name, rest in instructions() if name == "ENV")
+    assert f"LIMNER_SERVE_UDS={read.uds}" in environment
+
+
+def test_the_image_gets_what_pip_needs_and_nothing_else(tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    taken = {line[1:] for line in lines if line.startswith("!")}
+    assert taken == {"pyproject.toml", "limner", project["readme"], *project["license-files"]}
+    assert "*" in lines
+    (extras,) = re.findall(r"/src\[([^]]+)\]", (DEPLOY / "Dockerfile").read_text())
+    assert set(extras.split(",")) <= project["optional-dependencies"].keys()
+    # the folders of limner that it would leave out
+    assert not [path for path in (ROOT / "limner").rglob("*") if path.name in ("build", "dist", ".git")]
+
+
+def test_its_health_check_is_that_of_a_server(tmp_path: Path) -> None:
+    (check,) = [rest for name, rest in instructions() if name == "HEALTHCHECK"]
+    words = json.loads(check[check.index("[") :])
+    assert words[0] == "python"
+    file = tmp_path / "limner.sock"
+    settings = ServerSettings(probe_interval=0.05)
+
+    def asked() -> int:
+        environment = {**os.environ, "LIMNER_SERVE_UDS": str(file)}
+        return subprocess.run(
+            [sys.executable, *words[1:]], env=environment, capture_output=True, check=False
+        ).returncode
+
+    assert asked() == 1
+    with running(create_app(Store(toy_engine(tmp_path)), settings), settings, file=file):
+        assert asked() == 0
+        (tmp_path / "store").rename(tmp_path / "away")
+        for _ in range(20):
+            if asked():
+                break
+        assert asked() == 1
+
+
+def test_caddy_before_a_server(tmp_path: Path) -> None:
+    program = tool("caddy")
+    text = (DEPLOY / "Caddyfile").read_text()
+    file, outside = tmp_path / "limner.sock", tmp_path / "outside"
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "XDG_DATA_HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": str(tmp_path),
+    }
+    command = [program, "validate", "--config", str(DEPLOY / "Caddyfile"), "--adapter", "caddyfile"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    # the same behind a socket file without TLS, so that no port and no certificate is needed
+    site = text.replace("{$LIMNER_HOST:localhost} {", f"http://localhost {{\n\tbind unix/{outside}")
+    site = site.replace("unix//run/limner/limner.sock", f"unix/{file}")
+    assert site.count("unix/") == 2
+    config = tmp_path / "Caddyfile"
+    config.write_text(f"{{\n\tadmin off\n}}\n{site}")
+    settings, log = ServerSettings(audit=tmp_path / "audit"), tmp_path / "audit"
+    started = [program, "run", "--config", str(config), "--adapter", "caddyfile"]
+    with (
+        running(create_app(Store(toy_engine(tmp_path)), settings), settings, "unix", file),
+        subprocess.Popen(started, env=environment, stderr=subprocess.DEVNULL) as caddy,
+    ):
+        try:
+            transport = httpx.HTTPTransport(uds=str(outside), retries=8)
+            with httpx.Client(transport=transport, base_url="http://localhost") as client:
+                assert client.get("/").status_code == 200
+                forged = {"X-Forwarded-For": "192.0.2.7"}
+                found = client.post("/v1/search", json={"text": "a square", "k": 1}, headers=forged)
+                assert found.json()["total"] == COUNT
+        finally:
+            caddy.terminate()
+    # whoever claims another address keeps its own
+    assert "192.0.2.7" not in log.read_text()
+
+
+def test_commands_in_the_files_are_those_of_the_docs() -> None:
+    """The first line of each file says how it is used."""
+    for name, command in (
+        ("Dockerfile", "docker build -f deploy/Dockerfile -t limner ."),
+        ("compose.yaml", "docker compose -f deploy/compose.yaml up -d"),
+    ):
+        assert command in (DEPLOY / name).read_text().splitlines()[0]
+        assert shlex.split(command)[0] == "docker"

@@ -331,7 +331,7 @@ class Served(Result):
     pictures: int
     """Pictures in it."""
     url: str
-    """Address of the search page."""
+    """Address of the search page; `unix:FILE` for a socket file."""
 
 
 class StoreFacts(Result):
@@ -431,6 +431,19 @@ class Compacted(Result):
     """Size on the disk before."""
     bytes_after: int
     """Size on the disk now; what is replaced stays for a day or longer without `--purge`."""
+
+
+class BackedUp(Result):
+    """The result of `limner store backup`."""
+
+    copy_folder: str
+    """Folder of the copy."""
+    pictures: int
+    """Pictures in it."""
+    sentences: int
+    """Sentences in it."""
+    bytes: int
+    """Its size on the disk."""
 
 
 class DemoSummary(Result):

@@ -2,9 +2,10 @@
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,7 +56,7 @@ def serve_command(
         from limner.server.access import is_loopback
         from limner.server.app import create_app
         from limner.server.connections import Server
-        from limner.server.listening import listen, url_of
+        from limner.server.listening import url_of
         from limner.server.log_lines import log_to
         from limner.server.reloading import Reloading
     except ModuleNotFoundError as error:
@@ -74,8 +75,7 @@ def serve_command(
     settings = chosen.server_settings()
     folder = _folder(chosen)
     # before the model, which takes seconds to load
-    listening = listen(chosen.host, chosen.port)
-    with listening:
+    with _listening(chosen) as listening:
         opened = _open(chosen)
         serving = Reloading(create_app(opened, settings), prepare)
         server = Server(serving, settings, chosen.behind_proxy)
@@ -88,13 +88,19 @@ def serve_command(
         served = Served(store=folder, pictures=len(opened), url=url_of(listening))
         # whose model would stay in memory after SIGHUP has replaced it
         del opened
-        with _ending_well():
+        with _ending_well(serving.reload_later):
             out.print(f"{folder}: {served.pictures} pictures at {served.url} (Ctrl-C stops)")
             if as_json():  # on one line: who starts a server reads it to learn the port
                 emit(served, lines=True)
             # a reader behind a pipe waits for it
             sys.stdout.flush()
             server.run(sockets=[listening])
+
+
+def _listening(settings: ServeSettings) -> AbstractContextManager[socket.socket]:
+    from limner.server.listening import listen, listen_at
+
+    return listen(settings.host, settings.port) if settings.uds is None else listen_at(settings.uds)
 
 
 def _folder(settings: ServeSettings) -> str:
@@ -132,13 +138,14 @@ def _expect_reloadable(old: ServeSettings, new: ServeSettings) -> None:
 
 # handlers that do nothing: uvicorn sets its own, and restores these before it raises the signals anew
 @contextmanager
-def _ending_well() -> Iterator[None]:
+def _ending_well(hang_up: Callable[[], object]) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the server with exit code 0: uvicorn, once it has stopped, raises them anew.
 
-    SIGHUP ends it in no case: it comes before the server listens to it, if whoever reads the address is quick.
+    SIGHUP ends it in no case: if whoever reads the address is quick, it comes before the server listens to it, and
+    `hang_up` is called.
     """
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: hang_up())
     try:
         yield
     finally:

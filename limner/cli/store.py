@@ -1,4 +1,4 @@
-"""`limner store`: list, verify, repair, compact, change and erase from a search store."""
+"""`limner store`: list, verify, back up, repair, compact, change and erase from a search store."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import typer
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import Cpu, StoreFolder, device
-from limner.cli.schemas import Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
+from limner.cli.schemas import BackedUp, Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
 from limner.errors import DataError, SettingsError
 from limner.store_reports import ErasureReport, Repair, Verification
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from limner.server.audit import ErasableLog
     from limner.types import Encoder
 
-app = group("List, delete, erase, verify, repair and compact the pictures of a store.")
+app = group("List, delete, erase, verify, back up, repair and compact the pictures of a store.")
 
 
 @command(app, "info")
@@ -245,6 +245,22 @@ def verify_command(
         # the report is printed all the same; the exit code is for scripts
         raise UnsoundError(report)
     return report
+
+
+@command(app, "backup")
+def backup_command(
+    store: StoreFolder,
+    copy: Annotated[Path, typer.Argument(help="New folder for the copy.")],
+) -> BackedUp:
+    """Copy a store as it is at one moment, and check the copy; others may search and change the store meanwhile."""
+    from limner.search.backup import backup
+    from limner.search.store_path import size_of
+
+    with counting("pictures checked") as progress:
+        report = backup(store, copy, progress=progress)
+    size = size_of(copy)
+    out.print(f"{copy}: {report.pictures} pictures, {size / 1e6:.1f} MB, whole")
+    return BackedUp(copy_folder=str(copy), pictures=report.pictures, sentences=report.sentences, bytes=size)
 
 
 @command(app, "repair")

@@ -20,11 +20,11 @@ from jaxtyping import Float, Int, UInt64
 
 from limner.errors import StoreError, UnknownPictureError
 from limner.search.commits import Commits, Record, State, column_sum, files_of
-from limner.search.integrity import Integrity, reason_of
+from limner.search.integrity import Integrity, number_of, reason_of
 from limner.search.lancedb_import import lancedb, session
 from limner.search.lock import Lease, WriterLock
 from limner.search.row_digests import DIGEST, with_digests
-from limner.search.store_path import StorePath, reached, storage_options
+from limner.search.store_path import StorePath, cause_of, reached, storage_options
 
 ROW = "_rowid"
 """LanceDB's number of a row. A row that changes, or that compacting moves, gets a new one; none is given twice."""
@@ -455,7 +455,8 @@ class Table:
             yield
         # only these: a ValueError of a merge would be a bug of ours, and keeps its stack trace
         except (OSError, RuntimeError) as error:
-            raise StoreError(f"{self.folder}: cannot be written ({reason_of(error)})") from None
+            trouble, _ = cause_of(number_of(error))
+            raise StoreError(f"{self.folder}: cannot be written ({reason_of(error)})", trouble) from None
 
 
 def _pays(stats: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from limner.errors import SettingsError
-from limner.server.limits import Buckets, client_of, route_path, too_many
+from limner.server.limits import Buckets, client_of, method_of, route_path, too_many
 from limner.server.problems import problem
 from limner.server.tokens import RIGHTS, Right, Token, Tokens
 
@@ -142,7 +142,7 @@ def route_of(scope: Scope) -> str | None:
         (
             f"{method} {shape}"
             for method, shape, pattern in _PATTERNS
-            if method == scope["method"] and pattern.match(path)
+            if method == method_of(scope) and pattern.match(path)
         ),
         None,
     )

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from limner.search.store import Store
 from limner.server.access import Access, rights_of, shown_token
+from limner.server.answer_forms import Compressing, HeadRequests
 from limner.server.answer_size import fields_that_fit
 from limner.server.audit import AuditLog
 from limner.server.audit_routes import Auditing, note
@@ -108,6 +109,8 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     app.state.settled = health.settled
     # of connections that end before their request reaches the app
     app.state.refused = lambda reason: counters.refusals.labels(reason).inc()
+    # of the file of settings that SIGHUP reads: False if it was refused, and this app stays
+    app.state.reloaded = counters.reloaded.set
     # `limner.server.connections.Server` counts the bytes that its clients have not read; under others nobody does
     app.state.unread = lambda: 0
     # and asks before a request is read whether it has the right token
@@ -117,6 +120,9 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     allowed, guesses, opened = (
         Buckets(settings.rate, settings.burst) if settings.rate else None for _ in range(3)
     )
+    app.add_middleware(HeadRequests)
+    app.add_middleware(Compressing)
+    # what is counted as unread is what has been compressed
     app.add_middleware(Unread, unread=lambda: app.state.unread())
     if allowed is not None:
         app.add_middleware(RateLimit, buckets=allowed)

@@ -30,6 +30,9 @@ T = TypeVar("T")
 GONE = 499
 """Status under which a request is counted if its client has gone; nobody receives it."""
 
+_GRACE = 1.0
+"""Seconds beyond its time that a query is waited for, so that whoever watches it can say itself that it is late."""
+
 Answers = Callable[[Sequence[Query], Sequence[float]], list[Answer | Exception]]
 
 
@@ -197,14 +200,21 @@ def _settle(done: "Future[Any]", result: object) -> None:
             done.set_result(result)
 
 
-async def unless_disconnected(request: Request, done: "Future[T]") -> T:
-    """Wait for a future, and give it up when the client disconnects. The body must have been read."""
+async def unless_disconnected(request: Request, done: "Future[T]", seconds: float | None = None) -> T:
+    """Wait for a future, and give it up when the client disconnects. The body must have been read.
+
+    `seconds`: the time of a query, which the thread of the model watches. If that hangs, with a disk, nobody waits for
+    much longer: `SearchTimeoutError`. None = there is no limit.
+    """
     result = asyncio.wrap_future(done)
     # the next message after the body is the disconnect; before it, this would swallow parts of the body
     gone = asyncio.ensure_future(_disconnect(request))
     either: list[asyncio.Future[Any]] = [result, gone]
     try:
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        limit = None if seconds is None else seconds + _GRACE
+        await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        if not result.done() and not gone.done():
+            raise SearchTimeoutError(f"no answer within {seconds:g} s: the store or the model hangs")
         if not result.done():
             raise RefusedError(GONE, "the client has gone")
         return result.result()

@@ -28,6 +28,7 @@ CONFIG = f"{PREFIX}CONFIG"
 AT_START = (
     "host",
     "port",
+    "uds",
     "root_path",
     "behind_proxy",
     "request_seconds",
@@ -52,6 +53,9 @@ class ServeSettings(Settings):
 
     port: int = Field(default=8000, ge=0, le=65535)
     """Port; 0 = one that is free."""
+
+    uds: Path | None = None
+    """Socket file to listen on in place of a port; its owner and group may connect."""
 
     root_path: str = Field(default="", pattern=r"^(/[A-Za-z0-9._~-]+)*/?$")
     """Path below which a reverse proxy shows the server, such as /photos."""
@@ -82,6 +86,9 @@ class ServeSettings(Settings):
 
     keep_metadata: bool = False
     """Send pictures with their EXIF, XMP and IPTC data, the place among them."""
+
+    thumbnail_seconds: int = Field(default=0, ge=0)
+    """Seconds for which browsers may keep thumbnails, on their disks, too; 0 = they keep none."""
 
     max_k: int = Field(default=100, ge=1)
     """Most pictures in one answer."""
@@ -138,7 +145,7 @@ class ServeSettings(Settings):
     """Least level of a line in the log; info has a line for each request."""
 
     behind_proxy: str | None = None
-    """Address of a reverse proxy; its X-Forwarded-For header names the client."""
+    """Address of a reverse proxy, or unix with --uds; its X-Forwarded-For names the client."""
 
     docs: bool = False
     """Show the API at /docs; the page loads scripts from the web."""
@@ -158,7 +165,20 @@ class ServeSettings(Settings):
         """
         # here, since it needs the extra `server`, and `limner serve --help` does without
         from limner.server.access import LOCAL, is_loopback, read_token
+        from limner.server.listening import UNIX
 
+        if self.uds is not None and (both := {"host", "port"} & self.model_fields_set):
+            raise SettingsError(
+                f"--uds: a server listens on a socket file or on a port; leave {sorted(both)[0]} out"
+            )
+        if self.behind_proxy == UNIX and self.uds is None:
+            raise SettingsError(
+                "--behind-proxy unix: only with --uds FILE; a proxy before a port has an address"
+            )
+        if self.behind_proxy not in (None, UNIX) and self.uds is not None:
+            raise SettingsError(
+                f"--behind-proxy {self.behind_proxy}: clients of --uds have no address; write --behind-proxy unix"
+            )
         # an error and no warning: whoever reaches the port sees the pictures
         if not self.needs_token and not is_loopback(self.host):
             raise SettingsError(

@@ -32,7 +32,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from limner.server.limits import client_of
-from limner.server.listening import BACKLOG
+from limner.server.listening import BACKLOG, UNIX
 from limner.server.problems import ENDED, RECORDED, STOPPING, problem, reason_of
 from limner.server.reloading import App
 from limner.server.settings import ServerSettings
@@ -179,6 +179,9 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request, or refuse it if there are too many connections."""
         super().connection_made(transport)
+        if transport.get_extra_info("socket").family == socket.AF_UNIX:
+            # a name in place of an address: proxies are believed by it, and limits and the audit log go by it
+            self.client = (UNIX, 0)
         # 0: `pause_writing` as soon as the system takes no more bytes, `resume_writing` when it has taken them all
         transport.set_write_buffer_limits(0)
         self.address = client_of({"client": self.client})
@@ -371,8 +374,9 @@ def _order(is_unread: bool, since: float | None, opened: float, now: float) -> t
 class Server(uvicorn.Server):
     """uvicorn with limits for slow clients, which loses no request when it stops.
 
-    `app` is from `limner.server.app.create_app`, or a `Reloading`. `proxy`: address of a reverse proxy, whose
-    X-Forwarded-For is believed; all clients come from its address, so it has to limit their connections itself.
+    `app` is from `limner.server.app.create_app`, or a `Reloading`. `proxy`: address of a reverse proxy, or
+    "unix" for whoever connects to a socket file, whose X-Forwarded-For is believed; all clients come from its address,
+    so it has to limit their connections itself.
     """
 
     def __init__(self, app: App, settings: ServerSettings, proxy: str | None = None) -> None:

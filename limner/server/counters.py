@@ -74,6 +74,13 @@ class Counters:
         model = Info("limner_model", "Digest of the model.", registry=self.registry)
         model.info({"fingerprint": fingerprint})
 
+        self.reloaded = Gauge(
+            "limner_last_reload_successful",
+            "0 if what SIGHUP was to read anew was refused, and the server goes on as it was.",
+            registry=self.registry,
+        )
+        self.reloaded.set(1)
+
     def _histogram(self, name: str, text: str, labels: list[str]) -> Histogram:
         return Histogram(name, text, labels, buckets=_SECONDS, registry=self.registry)
 

@@ -37,6 +37,11 @@ def route_path(scope: Scope) -> str:
     return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
+def method_of(scope: Scope) -> str:
+    """The method by which rights, limits and the audit log take a request: HEAD asks for what GET asks for."""
+    return "GET" if scope["method"] == "HEAD" else str(scope["method"])
+
+
 class Bodies:
     """ASGI middleware: 413 for a body that is too large, and the end of the connection after an answer to a body that
     was not read.
@@ -241,4 +246,4 @@ def client_of(scope: Scope) -> str:
 
 def _is_free(scope: Scope) -> bool:
     path = route_path(scope)
-    return scope["method"] == "GET" and path.startswith(_FREE)
+    return method_of(scope) == "GET" and path.startswith(_FREE)

@@ -3,7 +3,7 @@
 import asyncio
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar
 
+from anyio import CapacityLimiter, to_thread
 from PIL import Image
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -26,6 +26,7 @@ from limner.search.image_files import browser_type, open_unchanged
 from limner.search.query import Query
 from limner.search.store_files import StoreFiles
 from limner.search.uploads import ENDINGS
+from limner.server.answer_forms import kept_for
 from limner.server.problems import RefusedError
 
 P = ParamSpec("P")
@@ -35,6 +36,18 @@ _DEEP = 4
 """Factor by which an image of more than eight bits takes more memory while it is decoded."""
 
 _CHUNK = 256 * 1024
+
+_READERS = 16
+"""Threads that read the files of pictures and their thumbnails.
+
+Apart from those of asyncio, which write the audit log and list pictures: a disk of pictures that hangs took all 40 of
+them, and with them every search.
+"""
+
+
+def readers() -> CapacityLimiter:
+    """Make the limit of the threads that read pictures for one app."""
+    return CapacityLimiter(_READERS)
 
 
 class Decoding:
@@ -86,7 +99,12 @@ def known_image(files: StoreFiles, key: str) -> StoredImage:
 
 
 async def send_picture(
-    files: StoreFiles, key: str, decoding: Decoding, *, keep_metadata: bool = False
+    files: StoreFiles,
+    key: str,
+    decoding: Decoding,
+    reading: CapacityLimiter,
+    *,
+    keep_metadata: bool = False,
 ) -> Response:
     """Send the file of an image without its metadata if browsers show it, else a JPEG of it.
 
@@ -97,10 +115,10 @@ async def send_picture(
     Raises `RefusedError`: 404 for a key that the store does not hold, 410 for a file that is gone or has changed since
     it was indexed, 503 if too many requests wait; `ImageError` for a file that cannot be decoded.
     """
-    entry = await run_in_threadpool(known_image, files, key)
+    entry = await to_thread.run_sync(known_image, files, key, limiter=reading)
     # closes the file on every way out but the last one, where the answer takes it over
     with ExitStack() as ours:
-        file = ours.enter_context(await run_in_threadpool(_open, entry))
+        file = ours.enter_context(await to_thread.run_sync(_open, entry, limiter=reading))
         # by the bytes: a file that is called .jpg and holds HTML is not sent as what its name says
         kind, name = browser_type(file.read(16)), Path(entry.path).name
         file.seek(0)
@@ -117,21 +135,35 @@ async def send_picture(
             return Response(content, media_type=kind)
         ours.pop_all()
     # by the open file and not by its path, behind which another one could be put now
-    return _FileResponse(file, pieces, kind)
+    return _FileResponse(file, pieces, kind, reading)
 
 
-async def send_thumbnail(files: StoreFiles, key: str, decoding: Decoding) -> Response:
-    """Send a small JPEG of an image: the store's, or one made from its file. Raises what `send_picture` raises."""
-    small = (await run_in_threadpool(files.thumbnails, [key]))[0]
+async def send_thumbnail(
+    files: StoreFiles,
+    key: str,
+    decoding: Decoding,
+    reading: CapacityLimiter,
+    *,
+    seconds: int = 0,
+    asked: str | None = None,
+) -> Response:
+    """Send a small JPEG of an image: the store's, or one made from its file. Raises what `send_picture` raises.
+
+    With `seconds` the client may keep it for so long; `asked`: its If-None-Match header.
+    """
+    small = (await to_thread.run_sync(files.thumbnails, [key], limiter=reading))[0]
     if small is None:
-        entry = await run_in_threadpool(known_image, files, key)
+        entry = await to_thread.run_sync(known_image, files, key, limiter=reading)
 
         def made() -> bytes:
             with _open(entry) as file:
                 return thumbnail(file.read())
 
         small = await decoding.run(made)
-    return Response(small, media_type="image/jpeg")
+    # made first in any case: of a picture that is gone or another one 304 would say that it has not changed
+    return (
+        kept_for(small, "image/jpeg", seconds, asked) if seconds else Response(small, media_type="image/jpeg")
+    )
 
 
 def small_or_whole(
@@ -180,15 +212,22 @@ def _open(image: StoredImage) -> BinaryIO:
 class _FileResponse(StreamingResponse):
     """Pieces of an open file, which is closed however the sending ends."""
 
-    def __init__(self, file: BinaryIO, pieces: list[Piece], media_type: str) -> None:
+    def __init__(
+        self, file: BinaryIO, pieces: list[Piece], media_type: str, reading: CapacityLimiter
+    ) -> None:
         headers = {"Content-Length": str(sum(map(len, pieces)))}
-        super().__init__(_chunks(file, pieces), media_type=media_type, headers=headers)
+        super().__init__(_read(_chunks(file, pieces), reading), media_type=media_type, headers=headers)
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # not in `_chunks`: of a generator whose first piece nobody asks for, because the client has left, no line runs
         with self._file:
             await super().__call__(scope, receive, send)
+
+
+async def _read(chunks: Iterator[bytes], reading: CapacityLimiter) -> AsyncIterator[bytes]:
+    while chunk := await to_thread.run_sync(next, chunks, b"", limiter=reading):
+        yield chunk
 
 
 def _chunks(file: BinaryIO, pieces: list[Piece]) -> Iterator[bytes]:

@@ -164,7 +164,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
 
     async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        details = {404: "there is nothing at this address", 405: f"{request.method} is not for this address"}
+        details = {404: "there is nothing at this address", 405: "this address is for other methods"}
         detail = details.get(error.status_code, str(error.detail))
         headers = dict(error.headers or {})
         if error.status_code == 405 and (methods := _methods(app, request.scope)):
@@ -196,7 +196,7 @@ def route_name(scope: Scope) -> str:
 def method_name(scope: Scope) -> str:
     """Name the method of a request for counters and logs; "other" for one that no route has."""
     # HTTP allows any word as a method
-    return str(scope["method"]) if scope["method"] in ("GET", "POST", "DELETE") else "other"
+    return str(scope["method"]) if scope["method"] in ("GET", "HEAD", "POST", "DELETE") else "other"
 
 
 def _place(loc: Sequence[str | int]) -> list[str]:
@@ -221,7 +221,7 @@ def _methods(app: FastAPI, scope: Scope) -> list[str]:
         method.upper()
         for pattern, operations in app.openapi()["paths"].items()
         if _pattern(pattern).match(path)
-        for method in operations
+        for method in (*operations, *(["head"] if "get" in operations else []))
     ]
 
 

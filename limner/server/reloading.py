@@ -118,6 +118,10 @@ class Reloading:
         if self._is_asked and (self._reload is None or self._reload.done()):
             self._reload = asyncio.create_task(self._renew())
 
+    def reload_later(self) -> None:
+        """Make a new app as soon as the first one has begun: for a SIGHUP that comes before there is a loop."""
+        self._is_asked = True
+
     async def _renew(self) -> None:
         while self._is_asked:
             self._is_asked = False
@@ -125,9 +129,11 @@ class Reloading:
             try:
                 await self._replace(await asyncio.to_thread(self._prepare))
             except LimnerError as error:
+                self._now.app.state.reloaded(False)
                 log.error("SIGHUP: %s; the server goes on as it was", error)
                 notify(f"STATUS=SIGHUP: {error}".replace("\n", " "))
             except Exception as error:
+                self._now.app.state.reloaded(False)
                 # of a bug its kind alone: its message may hold anything
                 log.error("SIGHUP: %s; the server goes on as it was", type(error).__name__)
             else:
@@ -137,6 +143,10 @@ class Reloading:
 
     async def _replace(self, make: Callable[[], FastAPI]) -> None:
         old = self._now
+        for one in self._old:
+            # after two reloads in a second the one before the last may still write to a store that comes back now; no
+            # further request goes to it
+            await one.until(lambda one: not one.changes)
         # in the thread that changes the store: a new app looks after what an interrupted change has left
         app = await asyncio.wrap_future(old.app.state.between(make))
         if self._stops:
@@ -177,6 +187,8 @@ class Reloading:
         with self._listening():
             await send({"type": "lifespan.startup.complete"})
             notify("READY=1")
+            if self._is_asked:
+                self.reload()
             await receive()
         self._stops = True
         for one in (self._now, *self._old):

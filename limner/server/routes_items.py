@@ -19,7 +19,7 @@ from limner.server.access import rights_of
 from limner.server.answer_size import check_metadata, pictures_that_fit, rows_that_fit
 from limner.server.audit_routes import begun, note, settle
 from limner.server.batching import Worker
-from limner.server.pictures import Decoding, check_pixels, known_image, send_picture, send_thumbnail
+from limner.server.pictures import Decoding, check_pixels, known_image, readers, send_picture, send_thumbnail
 from limner.server.problems import RefusedError, declared
 from limner.server.requests import Key, Picture, RequestModel, Where, conditions_of, picture_of
 from limner.server.settings import ServerSettings
@@ -106,7 +106,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
     """The routes of items and their pictures."""
     routes = APIRouter(tags=["pictures"])
     # two threads for these files beside the two of searches: a page of results must not keep a query waiting
-    uploads, decoding = changes.folder, Decoding()
+    uploads, decoding, reading = changes.folder, Decoding(), readers()
     always = (401, 421, 422, 500, 503)
 
     def may_change() -> None:
@@ -235,18 +235,22 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
 
         It is sent as JPEG or PNG if browsers do not show it, and if metadata cannot be removed otherwise.
         """
-        return await send_picture(engine.files, id, decoding, keep_metadata=settings.keep_metadata)
+        return await send_picture(engine.files, id, decoding, reading, keep_metadata=settings.keep_metadata)
 
     @routes.get(
         "/v1/thumbnails/{id}",
         response_class=Response,
         responses={
             200: {"description": "A JPEG of at most 256 pixels.", "content": {"image/jpeg": _BINARY}},
+            304: {"description": "The client has it already."},
             **declared(403, 404, 409, 410, *always),
         },
     )
-    async def small(id: Id) -> Response:
-        """Send a small form of the picture."""
-        return await send_thumbnail(engine.files, id, decoding)
+    async def small(id: Id, request: Request) -> Response:
+        """Send a small form of the picture. If this server lets clients keep it, it has an ETag for If-None-Match."""
+        asked = request.headers.get("if-none-match")
+        return await send_thumbnail(
+            engine.files, id, decoding, reading, seconds=settings.thumbnail_seconds, asked=asked
+        )
 
     return routes

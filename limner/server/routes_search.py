@@ -158,7 +158,8 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
         note(request.scope, **asked_of(body))
         # it counts the rows of the store, and the reading of a disk must not hold up the event loop
         query = await run_in_threadpool(bounded, query_from_request(body, settings))
-        answer = await unless_disconnected(request, worker.ask(await decoded(query)))
+        asked = worker.ask(await decoded(query))
+        answer = await unless_disconnected(request, asked, settings.query_seconds)
         # after the engine, which answers the library with the same hits and their paths
         hits = pictures_that_fit(
             [without_path(hit, settings.uploads) for hit in answer.hits], settings.max_answer
@@ -173,7 +174,8 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
         """Find the sentences of the store that describe a picture best."""
         note(request.scope, **asked_of(body))
         query = await decoded(sentences_query_from_request(body, settings.max_k))
-        found_hits = await unless_disconnected(request, worker.call(engine.sentences, query))
+        asked = worker.call(engine.sentences, query)
+        found_hits = await unless_disconnected(request, asked, settings.query_seconds)
         hits = sentences_that_fit(found_hits, settings.max_answer)
         # also for images that the store no longer holds: their sentences tell of them all the same
         found = [key_of(str(hit.path)) for hit in hits if hit.path is not None]

@@ -41,6 +41,9 @@ class ServerSettings(Settings):
     keep_metadata: bool = False
     """True: pictures leave with their EXIF, XMP and IPTC data, which may tell place, time and owner."""
 
+    thumbnail_seconds: int = Field(default=0, ge=0)
+    """Seconds for which a browser may keep a thumbnail, on its disk, too; 0 = it keeps none."""
+
     # a page of 500 items stays below `max_answer` then, unless most of them have this many
     max_metadata: int = Field(default=16 * 2**10, ge=2)
     """Largest metadata of a picture that a client adds, in bytes of JSON."""

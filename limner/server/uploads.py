@@ -15,6 +15,7 @@ from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
 from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
+from limner.search.store_path import cause_of
 from limner.search.uploads import ENDINGS, NAME, Uploads, is_in, is_upload
 from limner.server.problems import RefusedError
 from limner.wire import Hit, Item
@@ -81,7 +82,7 @@ class Changes:
                 if done.skipped:
                     raise RefusedError(409, f"{name}: {done.skipped[0][1]}")
         except OSError as error:
-            raise StoreError(f"{path}: cannot be written ({error.strerror or error})") from None
+            raise _unwritten(path, error) from None
         self._tidy()
         entry = self.engine.files.entry(key_of(str(path)))
         assert entry is not None
@@ -111,7 +112,7 @@ class Changes:
                 with self._deleting(entry):
                     files.delete([key])
         except OSError as error:
-            raise StoreError(f"{self.folder}: cannot be written ({error.strerror or error})") from None
+            raise _unwritten(self.folder, error) from None
         self._tidy()
 
     def _deleting(self, entry: StoredImage) -> AbstractContextManager[None]:
@@ -131,6 +132,11 @@ class Changes:
                 self.engine.files.tidy()
             except StoreError as error:
                 log.error("%s", error)
+
+
+def _unwritten(place: Path | None, error: OSError) -> StoreError:
+    trouble, advice = cause_of(error.errno)
+    return StoreError(f"{place}: cannot be written ({error.strerror or error}){advice}", trouble)
 
 
 def _parent(path: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-TIMEOUT = 60.0
+TIMEOUT = 120.0
 
 
 class Served:
@@ -48,7 +48,7 @@ def served(
     ):
         try:
             assert process.stdout is not None
-            found = re.search(r"http://\S+/", process.stdout.readline())
+            found = re.search(r"http://\S+/|unix:/\S+", process.stdout.readline())
             assert found, log.read_text()
             yield Served(process, found[0], log)
             process.send_signal(signal.SIGTERM)

@@ -42,7 +42,7 @@ def test_it_answers_below_its_path(engine: Engine, tmp_path: Path) -> None:
     assert 'href="/' not in page.text
     assert client.get("/pictures/page/app.js").status_code == 200
     problem(client.put("/pictures/v1/items"), 405)
-    assert client.put("/pictures/v1/items").headers["allow"] == "GET, POST"
+    assert client.put("/pictures/v1/items").headers["allow"] == "GET, POST, HEAD"
     # a body with a picture may be larger than 64 KiB there, too
     large = {"image": base64_of(next(tmp_path.rglob("*.png"))), "text": "a " * 100}
     assert client.post("/pictures/v1/search", json=large).status_code == 200

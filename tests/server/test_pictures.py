@@ -19,7 +19,7 @@ from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
 from limner.search.store import Store
 from limner.server.app import create_app
-from limner.server.pictures import Decoding, check_pixels, send_picture
+from limner.server.pictures import Decoding, check_pixels, readers, send_picture
 from limner.server.problems import RefusedError
 from limner.server.settings import ServerSettings
 from tests.search.fake import draw
@@ -124,7 +124,7 @@ def test_a_file_is_closed_when_the_client_leaves(
                 reached.set()
                 await asyncio.Event().wait()
 
-        response = await send_picture(engine.files, key, Decoding(1))
+        response = await send_picture(engine.files, key, Decoding(1), readers())
         assert not files[0].closed
         await asyncio.wait_for(response({"type": "http"}, receive, send), 30)
 

@@ -82,10 +82,10 @@ def test_keys_that_are_none(client: TestClient, kind: str, key: str, status: int
 def test_methods_that_are_not_there(client: TestClient) -> None:
     response = client.put("/v1/items", json={})
     problem(response, 405)
-    assert {one.strip() for one in response.headers["allow"].split(",")} == {"GET", "POST"}
+    assert {one.strip() for one in response.headers["allow"].split(",")} == {"GET", "HEAD", "POST"}
     response = client.post("/v1/items/" + "0" * 32)
     problem(response, 405)
-    assert {one.strip() for one in response.headers["allow"].split(",")} == {"GET", "DELETE"}
+    assert {one.strip() for one in response.headers["allow"].split(",")} == {"GET", "HEAD", "DELETE"}
     problem(client.post("/page/app.js"), 405)
 
 
