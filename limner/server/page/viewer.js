@@ -45,14 +45,14 @@ export function startViewer(handlers) {
   });
 }
 
-/** Opens, or changes to, hit number `place` of `hits`; `text` is what was searched for, `known` its mark and note. */
-export function openViewer(hits, place, text, known) {
+/** Opens, or changes to, hit number `place` of an answer; `text` is what was searched for, `known` its mark and note. */
+export function openViewer({ hits, complete }, place, text, known) {
   const hit = hits[place];
   const changes = hit.id !== shownId;
   shownId = hit.id;
   showJudgement(hit, known, changes);
   byId("previous").disabled = place === 0;
-  byId("next").disabled = place === hits.length - 1;
+  byId("next").disabled = place === hits.length - 1 && complete;
   if (!dialog.open) dialog.showModal();
   if (!changes) return;
   endPart();
