@@ -1,6 +1,5 @@
 """The page in a browser: a list without end, and the way back to where one was in it."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest

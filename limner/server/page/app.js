@@ -596,6 +596,13 @@ byId("language").addEventListener("change", async (event) => {
 });
 translate();
 
+const early = globalThis.takeEarly();
+const words = typed();
+if (early.sent && words && words !== state.text) {
+  state = { ...state, text: words, open: "", k: PART, at: "", view: "" };
+  writeAddress(state);
+}
 if (asksSomething(state)) document.body.dataset.state = "results";
 else if (matchMedia("(hover: hover)").matches) byId("text").focus();
 refresh();
+if (early.typed && !early.sent) byId("text").value = words; // the address knows nothing of them yet
