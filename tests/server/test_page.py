@@ -164,6 +164,40 @@ def test_more_results(page: "Page") -> None:
     wait_for_results(page, api(page, "/v1/search", {"text": TEXT, "k": 8}))
 
 
+def test_results_say_which_rank_they_had_before_re_ranking(page: "Page") -> None:
+    search(page)
+    shown(page)
+    assert page.is_hidden("#ranks"), "this model has no reranker"
+
+    def edit(answer: JSON) -> None:
+        # the first was 57th, far below what is shown; two that tie share a rank; the rest was not re-ranked
+        for hit, before in zip(answer["hits"], (57, 1, 1, 4), strict=False):
+            hit["rank_before"] = before
+
+    change(page, "search", edit)
+    search(page)
+    shown(page)
+    was = page.locator(".was")
+    assert not was.first.is_visible()
+    page.click("#ranks")
+    texts = ["↑ was 57", "↓ was 1", "↓ was 1", "= was 4", *["not re-ranked"] * 4]
+    assert was.all_inner_texts() == texts
+    assert page.get_attribute("#ranks", "aria-pressed") == "true"
+    page.reload()
+    shown(page)
+    page.wait_for_selector(".was:visible")
+    assert was.all_inner_texts() == texts
+    open_first(page)
+    assert "Rank before re-ranking\n57" in page.inner_text("#facts")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#viewer", state="hidden")
+    page.click("#ranks")
+    page.wait_for_selector(".was", state="hidden")
+    page.unroute("**/v1/search")
+    searched(page, lambda: page.select_option("#group", "identity"))
+    page.wait_for_selector("#ranks", state="hidden")
+
+
 def test_nothing_is_wider_than_a_phone(page: "Page") -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     wide = "document.documentElement.scrollWidth"

@@ -38,7 +38,7 @@ def test_a_file_that_is_no_picture(page: "Page") -> None:
 @pytest.mark.parametrize("by", ["Enter", "button", "nothing"])
 def test_what_is_typed_before_the_page_has_its_strings_is_kept(page: "Page", by: str) -> None:
     held: list[Route] = []
-    page.route("**/page/strings-en.js", held.append)
+    page.route("**/page/strings-en.js", lambda route: held.append(route))
     page.goto("/", wait_until="commit")
     page.wait_for_selector("#text")
     while not held:

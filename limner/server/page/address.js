@@ -17,6 +17,7 @@ const PLAIN = {
   picture: "",
   marked: false, // whether this browser's marks move the search
   view: "",
+  ranks: false, // whether results say which rank they had before re-ranking
 };
 const pictures = new Map();
 const MOST_PICTURES = 12; // going back further than so many pictures loses them
@@ -38,6 +39,7 @@ export function readAddress() {
     open: values.get("open") || "",
     picture: history.state?.picture || "",
     marked: values.get("marked") === "1",
+    ranks: values.get("ranks") === "1",
     view: values.get("view") === "many" ? "many" : "",
   };
 }
@@ -51,6 +53,7 @@ export function writeAddress(state, { replace = false } = {}) {
   for (const condition of state.where) values.append("where", condition);
   for (const name of ["after", "before", "group", "at", "open"]) if (state[name]) values.set(name, state[name]);
   if (state.marked) values.set("marked", "1");
+  if (state.ranks) values.set("ranks", "1");
   if (state.view) values.set("view", state.view);
   const address = `${location.pathname}${location.search}${values.size ? `#${values}` : ""}`;
   // `opened`: this entry was made by opening a result, so closing it may go back. `y` and `focus` are of this window.
@@ -64,7 +67,7 @@ export const keptPlace = () => ({ at: readAddress().at, y: history.state?.y, foc
 
 export const wasOpenedHere = () => Boolean(history.state?.opened);
 
-const ELSEWHERE = { open: "", k: 0, at: "" }; // what is looked at, of the same results
+const ELSEWHERE = { open: "", k: 0, at: "", ranks: false }; // what is looked at, of the same results
 /** What must be the same for the results to be. */
 export const sameSearch = (one, other) =>
   JSON.stringify({ ...one, ...ELSEWHERE }) === JSON.stringify({ ...other, ...ELSEWHERE });

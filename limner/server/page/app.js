@@ -52,6 +52,7 @@ import {
   holdsCards,
   showHits,
   showMarks,
+  showRanks,
   showSkeleton,
   startResults,
 } from "./results.js";
@@ -70,6 +71,7 @@ const NOTHING = {
   at: "",
   group: "",
   marked: false,
+  ranks: false,
   view: "",
   ...NO_FILTERS,
 };
@@ -92,7 +94,8 @@ function go(changes, { replace = false } = {}) {
   if (!("view" in changes)) next.view = "";
   // Another list begins at its beginning.
   if (!sameSearch(next, state)) Object.assign(next, { k: PART, at: "" });
-  if (sameSearch(next, state) && next.open === state.open && shown)
+  const looks = next.open === state.open && next.ranks === state.ranks;
+  if (sameSearch(next, state) && looks && shown)
     return refresh({ again: !changes.open && !replace });
   writeAddress({ ...next, opened: next.open !== "" && (replace ? wasOpenedHere() : true) }, { replace });
   return refresh();
@@ -105,6 +108,8 @@ async function refresh({ again = false } = {}) {
   fillFilters(state);
   const subject = state.text || (asksSomething(state) ? t("likeAPicture") : "");
   document.title = subject ? `${subject} · limner` : "limner";
+  showRanks(state.ranks);
+  byId("ranks").setAttribute("aria-pressed", state.ranks);
   const fresh = again || !shown || !sameSearch(state, shown);
   if (fresh && state.open === "") closeViewer();
   if (fresh && !(await find())) return;
@@ -249,6 +254,8 @@ function sayList(asked) {
   const best = t(matching < total - left ? "bestPassing" : "bestOf", { n: number, matching, total });
   byId("status").textContent = !number ? t("noResults") : left ? `${best}, ${t("byMarks", { n: left })}` : best;
   byId("more").hidden = complete || !number;
+  // Only where a reranker has ordered this answer: not for groups, marks and pictures.
+  byId("ranks").hidden = !hits.some((hit) => hit.rank_before != null);
   byId("list-end").hidden = !complete || number <= PART;
   byId("list-end").textContent = t(number > LAST_OFFSET ? "listMost" : "listEnd", { n: number });
 }
@@ -381,7 +388,7 @@ function showProblem(problem) {
   else byId("notice").replaceChildren(notices.trouble(known, () => refresh({ again: true })));
 }
 
-const hideEnd = () => ["more", "list-end"].forEach((id) => (byId(id).hidden = true));
+const hideEnd = () => ["more", "list-end", "ranks"].forEach((id) => (byId(id).hidden = true));
 
 function askToken() {
   const form = notices.tokenForm(hasToken(), (token) => {
@@ -532,6 +539,7 @@ byId("more").addEventListener("click", async () => {
 });
 startPlace({ onEnd: () => !list?.going && answer && !answer.complete && (nextPart(), true), onRest: keepPlace });
 window.addEventListener("pagehide", keepPlace);
+byId("ranks").addEventListener("click", () => go({ ranks: !state.ranks }, { replace: true }));
 byId("forget").addEventListener("click", forget);
 document.querySelector(".brand").addEventListener("click", (event) => {
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;

@@ -75,6 +75,16 @@ function hold(card, wanted) {
     });
 }
 
+/** Lets each result say which rank it had before re-ranking, or no longer. */
+export const showRanks = (wanted) => (grid.dataset.ranks = wanted);
+
+function rankBefore(hit, answer) {
+  if (!answer.hits.some((one) => one.rank_before != null)) return null;
+  const was = hit.rank_before;
+  const key = was == null ? "notReranked" : was > hit.rank ? "movedUp" : was < hit.rank ? "movedDown" : "notMoved";
+  return h("span", { class: `was ${key}`, title: t("ranksTitle") }, t(key, { rank: was ?? 0 }));
+}
+
 /** Shows which results are marked. */
 export function showMarks(judged) {
   for (const one of grid.querySelectorAll("li[data-id]")) {
@@ -158,6 +168,7 @@ function card(hit, answer) {
           h("span", { class: "score", title: t("scoreTitle") }, decimal(hit.score, 2)),
       ),
       share !== null && meter,
+      rankBefore(hit, answer),
       h("span", { class: "known", dir: "auto" }, factsOf(hit) || hit.name),
     ),
     h(

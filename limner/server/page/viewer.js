@@ -6,7 +6,7 @@ import { markButtons } from "./bench.js";
 import { byId, h, icon, spelled } from "./elements.js";
 import { alternativeText } from "./facts.js";
 import { conditionFor } from "./filters.js";
-import { clock, decimal, percent, t } from "./language.js";
+import { clock, count, decimal, percent, t } from "./language.js";
 import { markOfKey } from "./marks.js";
 import { partOf } from "./part.js";
 import { sureness } from "./results.js";
@@ -211,6 +211,7 @@ function facts(hit) {
   if (hit.confidence != null)
     known.push(row(t("confidence"), percent(hit.confidence, 1)));
   known.push(row(t("scoreFact"), decimal(hit.score, 4)));
+  if (hit.rank_before != null) known.push(row(t("rankBeforeFact"), count(hit.rank_before)));
   if (hit.identity != null) known.push(row(t("identity"), hit.identity, conditionFor("identity", hit.identity)));
   if (hit.group != null)
     known.push(row(t("groupFact"), t("pictures", { n: hit.group })));
