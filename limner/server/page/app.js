@@ -23,6 +23,16 @@ import {
 } from "./address.js";
 import { byId, h } from "./elements.js";
 import { hideBench, say, showBench, startBench } from "./bench.js";
+import {
+  choose,
+  closeCompare,
+  isChosen,
+  keepChosen,
+  openCompare,
+  showChosen,
+  showComparedMarks,
+  startCompare,
+} from "./compare.js";
 import { buildFilters, clearFilters, fillFilters, startFilters } from "./filters.js";
 import { fillForm, focusText, startForm, typed } from "./form.js";
 import { readPicture } from "./given-picture.js";
@@ -112,6 +122,7 @@ async function refresh({ again = false } = {}) {
   byId("ranks").setAttribute("aria-pressed", state.ranks);
   const fresh = again || !shown || !sameSearch(state, shown);
   if (fresh && state.open === "") closeViewer();
+  if (fresh) closeCompare();
   if (fresh && !(await find())) return;
   if (fresh) goBackThere();
   showOpened();
@@ -232,6 +243,7 @@ function showAnswer(asked, found) {
   beginParts();
   showHits(found, judged(asked));
   showBench(asked, found);
+  keepChosen(shown && sameSearch(asked, shown) ? found.hits : []);
   sayList(asked);
   sayStock(found.total);
   const notice = byId("notice");
@@ -292,6 +304,7 @@ async function addPart({ body, question }) {
       byId("more-told").textContent = t("storeChanged");
     } else addHits(found, before, judged(state));
     showBench(state, found);
+    if (found.renewed) keepChosen(found.hits);
     sayList(state);
     keepPlace();
     return true;
@@ -448,6 +461,7 @@ async function give(file, { text = typed() } = {}) {
 function afterMark(id) {
   const marks = judged(state);
   showMarks(marks);
+  showComparedMarks(marks);
   showBench(state, answer);
   const hit = answer?.hits.find((one) => one.id === (id || shownInViewer()));
   if (hit) showJudgement(hit, marks[hit.id], false);
@@ -460,6 +474,10 @@ function mark(hit, name) {
   const told = MARKS.find((one) => one.mark === now)?.told ?? "unmarked";
   say(t(told, { picture: hit.name }));
   afterMark(hit.id);
+}
+
+function compare() {
+  if (answer) openCompare(answer, state.text, judged(state), store.sentences > 0);
 }
 
 function takeBack() {
@@ -484,6 +502,15 @@ startResults({
   onOpen: (id) => go({ open: id }),
   onSimilar: similar,
   onMark: (id, name) => mark(hitOf(id), name),
+  onCompare: (id) => {
+    if (!choose(id)) say(t("compareMost"));
+    else say(t(isChosen(id) ? "compareChosen" : "compareLeft", { picture: hitOf(id).name }));
+  },
+});
+startCompare({
+  onOpen: compare,
+  onMark: (id, name) => mark(hitOf(id), name),
+  onProblem: (problem) => problem.status === 401 && (closeCompare(), showProblem(problem), true),
 });
 startBench({
   onApply: () => go({ marked: true }),
@@ -555,6 +582,9 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key.toLowerCase() === "u" && answer) {
     event.preventDefault();
     takeBack();
+  } else if (event.key === "C") {
+    event.preventDefault();
+    compare();
   }
 });
 byId("text").addEventListener("keydown", (event) => {
@@ -598,6 +628,7 @@ byId("language").addEventListener("change", async (event) => {
   await setLanguage(event.target.value);
   say("");
   translate();
+  showChosen();
   if (store) buildFilters(store);
   showRows();
   refresh({ again: true });

@@ -15,13 +15,14 @@ const near = new IntersectionObserver((seen) => seen.forEach(({ target, isInters
   rootMargin: NEAR,
 });
 
-/** `onOpen(id)`, `onSimilar(id)`, `onMark(id, mark)`. */
-export function startResults({ onOpen, onSimilar, onMark }) {
+/** `onOpen(id)`, `onSimilar(id)`, `onMark(id, mark)`, `onCompare(id)`. */
+export function startResults({ onOpen, onSimilar, onMark, onCompare }) {
   grid.addEventListener("click", (event) => {
     const card = event.target.closest("li[data-id]");
     if (!card) return;
     const mark = event.target.closest(".mark")?.dataset.mark;
     if (mark) onMark(card.dataset.id, mark);
+    else if (event.target.closest(".compare")) onCompare(card.dataset.id);
     else if (event.target.closest(".similar")) onSimilar(card.dataset.id);
     else if (event.target.closest(".open")) onOpen(card.dataset.id);
   });
@@ -32,6 +33,9 @@ export function startResults({ onOpen, onSimilar, onMark }) {
     if (event.key.toLowerCase() === "m") {
       event.preventDefault();
       onSimilar(card.dataset.id);
+    } else if (event.key === "c") {
+      event.preventDefault();
+      onCompare(card.dataset.id);
     } else if (markOfKey(event.key)) {
       event.preventDefault();
       onMark(card.dataset.id, markOfKey(event.key));
@@ -182,7 +186,23 @@ function card(hit, answer) {
       },
       icon("similar"),
     ),
-    h("div", { class: "judge" }, markButtons("", alternativeText(hit), null, { tabindex: "-1" })),
+    h(
+      "div",
+      { class: "judge" },
+      markButtons("", alternativeText(hit), null, { tabindex: "-1" }),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "icon compare",
+          tabindex: "-1",
+          title: t("compareKey"),
+          "aria-label": t("compareThis", { picture: alternativeText(hit) }),
+          "aria-pressed": "false",
+        },
+        icon("compare"),
+      ),
+    ),
   );
 }
 

@@ -57,7 +57,7 @@ export function openViewer({ hits, complete }, place, text, known) {
   if (!changes) return;
   endPart();
   byId("viewer-title").textContent = t("viewerTitle", { rank: hit.rank, sureness: sureness(hit).label });
-  byId("facts").replaceChildren(...facts(hit));
+  byId("facts").replaceChildren(...factRows(hit, doing.onWhere));
   byId("actions").replaceChildren(...actions(hit));
   showLarge(hit);
   showWhy(hit, text);
@@ -185,14 +185,16 @@ function askForWords(hit) {
   ];
 }
 
-function facts(hit) {
+/** What is known of a hit, as rows of a <dl>; `onWhere(condition)` gets what a filter would be. */
+export function factRows(hit, onWhere = null) {
   const row = (name, value, condition) => [
     h("dt", { dir: "auto" }, name),
     h(
       "dd",
       {},
       h("span", { dir: "auto" }, value),
-      condition &&
+      onWhere &&
+        condition &&
         h(
           "button",
           {
@@ -200,7 +202,7 @@ function facts(hit) {
             class: "icon narrow",
             title: t("only", { condition }),
             "aria-label": t("onlyWith", { condition }),
-            onclick: () => doing.onWhere(condition),
+            onclick: () => onWhere(condition),
           },
           icon("filter"),
         ),
