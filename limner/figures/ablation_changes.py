@@ -42,7 +42,8 @@ def read_table(path: Path) -> Mapping[str, Any]:
 
 @styled
 def ablation_figure(table: Mapping[str, Any], baseline: str | None = None) -> "Figure":
-    """A column a measure: above what each row changes against the baseline here, below what it changes in the paper.
+    """A column a measure: above what each row changes against the baseline here, below what it changes in the paper,
+    where the table is one's.
 
     `table` is that of `read_table`; `baseline` is the key of a row, by default the first. The two have axes of their
     own, since the paper's figures are of another dataset and network. Ours are means of the differences of equal seeds
@@ -59,19 +60,24 @@ def ablation_figure(table: Mapping[str, Any], baseline: str | None = None) -> "F
     base = rows[keys.index(baseline or keys[0])]
     # Every row is measured by the same names, those of the ablation's protocol.
     names = list(base["mean"])
-    figure, drawn = panels(len(names), 2, width=2.3, height=0.26 * len(rows) + 0.9, grid=False)
+    figure, drawn = panels(len(names), 1 if table["published_on"] is None else 2, width=2.3, height=0.26 * len(rows) + 0.9, grid=False)
     for place, name in enumerate(names):
         direction, measure = name.split(" ", 1)
         title = f"{DIRECTIONS[direction]} {measure}"
         here = [_change(row, base, name) for row in rows]
         _draw(drawn[place], here, rows, f"{title}\nfrom {base['mean'][name]:.1f}", BLUE)
+        if table["published_on"] is None:
+            continue
         origin = base["paper"].get(name, math.nan)
         # NaN draws no point; a 0 would look like a result of the paper.
         paper = [(row["paper"].get(name, math.nan) - origin, 0.0) for row in rows]
         of = "\n" if math.isnan(origin) else f"\nfrom {origin:.1f}"
         _draw(drawn[len(names) + place], paper, rows, f"{title}{of}", FAINT)
     of_data = f"here: {table['data'].partition(':')[0]} {table['split']}, {_seeds(base)}"
-    for first, text in ((0, of_data), (len(names), f"the paper: {table['published_on']}")):
+    captions = {0: of_data}
+    if table["published_on"] is not None:
+        captions[len(names)] = f"the paper: {table['published_on']}"
+    for first, text in captions.items():
         drawn[first].set_yticks(range(len(rows)), [f"{row['label']}, {row['stage']}" for row in rows])
         drawn[first].tick_params(axis="y", length=0)
         # Above the title of two lines; out of the layout, which would make the column as wide as the text.

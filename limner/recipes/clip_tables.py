@@ -18,7 +18,7 @@ def _by(*losses: LossSettings) -> Change:
 CLIP_TABLES: dict[str, Table] = {
     "clip-losses": Table(
         "A pair of towers: SDM and the instance loss, and each alone",
-        "nothing: a table of no paper",
+        None,
         (
             Row("sdm-instance", "SDM and instance loss", "I", {}, _by(SDM(), Instance())),
             Row("sdm", "SDM", "I", {}, _by(SDM())),

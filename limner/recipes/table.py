@@ -51,7 +51,7 @@ class Table:
     """A table: its title, the set and split of its figures, its rows in the paper's order, and the recipe that they
     change.
 
-    `protocol` is what its figures are measured by, where that is not the dataset's own; `matching` says that its rows
+    `published_on` is None for a table of no paper, whose rows have no published figures. `protocol` is what its figures are measured by, where that is not the dataset's own; `matching` says that its rows
     change the cross-encoder of a recipe, `system` that they change the network of one system. `by_classes` makes the
     rows of a table whose numbers of classes depend on the data, of two such numbers; `rows` are then those of the
     paper's. `draws` are the pictures for validation and for testing that the paper draws at random, where its figures
@@ -59,7 +59,7 @@ class Table:
     """
 
     title: str
-    published_on: str
+    published_on: str | None
     rows: tuple[Row, ...]
     # The one recipe of these that runs on two cores and is the paper's otherwise.
     recipe: str = "dual-path-flickr8k"

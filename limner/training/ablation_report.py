@@ -12,6 +12,8 @@ from limner.inference.provenance import versions
 from limner.training.ablation import DIRECTIONS, Outcome, order
 from limner.training.recipe import Recipe
 
+_OF_NO_PAPER = tuple(f"{direction} R@{k}" for direction in DIRECTIONS for k in (1, 10))
+"""The measures of a table of no paper."""
 _ARROWS = {"image_to_text": "image→text", "text_to_image": "text→image"}
 
 
@@ -19,7 +21,8 @@ _ARROWS = {"image_to_text": "image→text", "text_to_image": "text→image"}
 class AblationReport:
     """The content of the written tables.
 
-    - `table`, `title`, `published_on`: name, title and the set that the paper's figures are of.
+    - `table`, `title`, `published_on`: name, title and the set that the paper's figures are of, None for a table of no
+      paper.
     - `standard`, `recipe`: the recipe as it stands, and as changed by `settings`; fewer epochs are called shortened.
     - `draws`: how the splits were drawn, e.g. "draw=0/1000/1000"; empty where they are the set's own.
     - `split_fingerprint`: of the split that was measured; of several draws all, with spaces between them.
@@ -27,7 +30,7 @@ class AblationReport:
 
     table: str
     title: str
-    published_on: str
+    published_on: str | None
     data: str
     split: str
     split_fingerprint: str
@@ -40,7 +43,9 @@ class AblationReport:
 
     @property
     def measures(self) -> list[str]:
-        """The measures that the paper prints for any of the rows, image→text first."""
+        """The measures that the paper prints for any of the rows, image→text first; without a paper R@1 and R@10."""
+        if self.published_on is None:
+            return list(_OF_NO_PAPER)
         # A set, since rows have many measures in common and each is one column.
         found = {name for outcome in self.outcomes for name in outcome.variant.published}
         return sorted(found, key=_place)
@@ -48,7 +53,8 @@ class AblationReport:
     @property
     def header(self) -> list[str]:
         """Column titles of `rows`."""
-        return ["row", "stage", "epoch", *(f"{_title(name)} (paper)" for name in self.measures)]
+        beside = "" if self.published_on is None else " (paper)"
+        return ["row", "stage", "epoch", *(f"{_title(name)}{beside}" for name in self.measures)]
 
     @property
     def rows(self) -> list[list[str]]:
@@ -72,13 +78,13 @@ class AblationReport:
         lines = [
             f"Ours: {self.recipe.name} on {self.data}, split {self.split} ({measured}), "
             f"protocol {self.outcomes[0].trials[0].report['protocol']}, {self._over()}"
-            + "; the checkpoint of each row is chosen on val. "
-            f"In brackets: the paper, {self.published_on}.",
+            + "; the checkpoint of each row is chosen on val."
+            + ("" if self.published_on is None else f" In brackets: the paper, {self.published_on}."),
             *self._lengths(),
             *self._orders(),
         ]
         # Paper and run on different splits can be compared in order only.
-        if self.split == "test" and "validation" in self.published_on:
+        if self.split == "test" and "validation" in (self.published_on or ""):
             lines.append("Measured on the test split; the paper's table is on validation.")
         return lines
 

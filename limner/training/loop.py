@@ -44,6 +44,7 @@ from limner.training.run_files import (
     remove_other_run_file,
     renew_run_file,
     stage_file,
+    write_last_checkpoint,
     write_run_file,
     write_stage_checkpoint,
 )
@@ -343,6 +344,9 @@ class _Training:
             "text_to_image": measured["text_to_image"],
             "score": value,
         }
+        # At each validation: none knows here whether patience ends with it.
+        if work.stage.keep_last and self.accelerator.is_main_process:
+            write_last_checkpoint(self.out, self.data, work.stage.name, self.progress, row)
         best = self.progress.best[-1]
         # Of equal scores the earlier epoch is kept.
         if value <= best.score:

@@ -169,6 +169,9 @@ class StageSettings(Settings):
     None = learn from all."""
     validate_every: int = Field(default=1, ge=1)
     """Epochs between two validations; the last epoch always ends with one."""
+    keep_last: bool = False
+    """Keep the weights of the last epoch, too, in STAGE.last.safetensors beside those of the best; what measures a run
+    takes that file in the run's place."""
 
     @model_validator(mode="before")
     @classmethod

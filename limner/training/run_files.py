@@ -27,6 +27,11 @@ def stage_file(stage: str) -> str:
     return f"{stage}.safetensors"
 
 
+def last_file(stage: str) -> str:
+    """Name of the checkpoint of a stage's last epoch, where the stage keeps it; a stage's name has no dot."""
+    return f"{stage}.last.safetensors"
+
+
 def handed_file(stage: str, part: str) -> str:
     """Name of the file with a loss's state from the same epoch, e.g. the shared classifier; only the next stage needs
     it."""
@@ -36,10 +41,38 @@ def handed_file(stage: str, part: str) -> str:
 def write_stage_checkpoint(
     out: Path, data: Prepared, stage: str, progress: Progress, row: dict[str, Any]
 ) -> dict[str, str]:
-    """The current network, with everything needed to use it and to know where it comes from.
+    """The current network as a stage's best, with everything needed to use it and to know where it comes from.
 
     Returns the digests of what is written: the checkpoint, and what the stage hands on.
     """
+    # Before the network's file: whoever finds the stage's checkpoint finds what it hands on, too.
+    digests = {}
+    for part, module in data.objective.handed_on().items():
+        file = handed_file(stage, part)
+        digests[file] = write_checkpoint(out / file, module.state_dict(), {})
+    file = stage_file(stage)
+    selected = _selected(stage, progress, row, "val", data.recipe.select)
+    return {**digests, file: _write_network(out / file, data, selected)}
+
+
+def write_last_checkpoint(
+    out: Path, data: Prepared, stage: str, progress: Progress, row: dict[str, Any]
+) -> None:
+    """The current network as that of a stage's last epoch, which no split has selected."""
+    selected = _selected(stage, progress, row, None, "last epoch")
+    _write_network(out / last_file(stage), data, selected)
+
+
+def _selected(
+    stage: str, progress: Progress, row: dict[str, Any], split: str | None, by: str
+) -> dict[str, Any]:
+    """The epoch of a checkpoint, its validation scores, and the split and the measure that chose it."""
+    scores = {name: row[name] for name in ("score", "image_to_text", "text_to_image")}
+    return {"stage": stage, "epoch": progress.epoch, "split": split, "by": by, **scores}
+
+
+def _write_network(path: Path, data: Prepared, selected: dict[str, Any]) -> str:
+    """A checkpoint of the current network. Returns its digest."""
     recipe = data.recipe
     # The identity holds the recipe as plain JSON values, so a checkpoint is read without this version's classes.
     identity = data.identity
@@ -55,15 +88,7 @@ def write_stage_checkpoint(
         "files": model.files(),
         "tokenizer": data.tokenizer.to_description(),
         "recipe": identity["recipe"],
-        "selected": {
-            "stage": stage,
-            "epoch": progress.epoch,
-            "split": "val",
-            "by": recipe.select,
-            "score": row["score"],
-            "image_to_text": row["image_to_text"],
-            "text_to_image": row["text_to_image"],
-        },
+        "selected": selected,
         "data": identity["data"],
         "origin": origin_of(identity),
         "terms": data.terms,
@@ -71,16 +96,10 @@ def write_stage_checkpoint(
         "seed": recipe.seed,
         "versions": versions(),
     }
-    # Before the network's file: whoever finds the stage's checkpoint finds what it hands on, too.
-    digests = {}
-    for part, module in data.objective.handed_on().items():
-        file = handed_file(stage, part)
-        digests[file] = write_checkpoint(out / file, module.state_dict(), {})
     learnt = learnt_tensors(data.train_pictures.digests(), data.val_pictures.digests(), data.learnt_before)
     # Without adapters: who loads a run need not know how it was trained.
     tensors = {**merged_state(model), **tokenizer_tensors(data.tokenizer), **learnt}
-    file = stage_file(stage)
-    return {**digests, file: write_checkpoint(out / file, tensors, description)}
+    return write_checkpoint(path, tensors, description)
 
 
 def write_run_file(out: Path, data: Prepared, progress: Progress, *, anew: bool = False) -> None:

@@ -97,6 +97,22 @@ def test_figures_are_the_mean_and_deviation_of_the_evaluated_runs(toys: Dataset,
     assert "Order, stage I, image→text R@1" in page
 
 
+def test_a_table_of_no_paper_has_its_figures_and_no_paper_beside_them(toys: Dataset, tmp_path: Path) -> None:
+    given = ["--data", toys.source, "--out", str(tmp_path), "--cpu", "--set", "stages.tune.epochs=1"]
+    rows = ["--row", "instance", "--row", "contrastive", "--seeds", "0,1"]
+    result = CliRunner().invoke(app, ["ablate", "clip-losses", *given, *rows], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    table = _table(tmp_path)
+    names = ["image_to_text R@1", "image_to_text R@10", "text_to_image R@1", "text_to_image R@10"]
+    for row in table["rows"]:
+        assert (list(row["mean"]), row["paper"]) == (names, {})
+        values = [run["text_to_image"]["R@10"] for run in row["runs"]]
+        assert row["mean"]["text_to_image R@10"] == pytest.approx(sum(values) / 2)
+    assert table["published_on"] is None
+    assert "paper" not in (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert (tmp_path / "table.png").stat().st_size > 1000
+
+
 def test_cpu_is_for_measuring_too(toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "limner.inference.trained.default_device", lambda: pytest.fail("the accelerator was taken")

@@ -56,6 +56,12 @@ def test_any_row_is_the_baseline() -> None:
         ablation_figure(table(row("a", None, 1), row("b", None, 2)), "x")
 
 
+def test_a_table_of_no_paper_has_no_panel_of_one() -> None:
+    rows = row("a", None, 10, 20, 30), row("b", None, 13, 22, 34)
+    (here,) = ablation_figure({**table(*rows), "published_on": None}).axes
+    assert points(here) == pytest.approx([0, 3])
+
+
 def test_seeds_that_the_baseline_has_not_are_left_out() -> None:
     long = row("b", None, 13, 22, 34)
     assert points(ablation_figure(table(row("a", None, 10, 20), long)).axes[0]) == pytest.approx([0, 2.5])

@@ -14,7 +14,7 @@ from limner.search.index import index_pictures
 from limner.search.query import Query
 from limner.search.store import Store
 from limner.search.store_files import StoreFiles
-from limner.wire import Hit
+from limner.wire import Grouping, Hit
 from tests.search.fake import DIM, FakeEncoder, draw
 
 COUNT = 23
@@ -45,7 +45,7 @@ def parts(store: Store, size: int, **query: Any) -> list[Hit]:
 
 @pytest.mark.parametrize("size", [1, 4, 7, 30])
 @pytest.mark.parametrize("group", [None, "identity", "near"])
-def test_parts_are_the_whole_list(engine: Engine, size: int, group: str | None) -> None:
+def test_parts_are_the_whole_list(engine: Engine, size: int, group: Grouping | None) -> None:
     store = Store(engine)
     marks = {
         hit.id: name for hit, name in zip(store.search(TEXT, k=3), ("right", "wrong", "maybe"), strict=True)
