@@ -120,6 +120,9 @@ class Hit(ResponseModel):
     group: int | None
     """With grouping: the number of ranked pictures in its group, itself included."""
 
+    rank_before: int | None = Field(default=None, exclude_if=_is_none)
+    """Rank by the cosine alone, from 1, if a reranker re-ranked it; equal ones share the best. None with grouping."""
+
     attention: Attention | None = Field(default=None, exclude_if=_is_none)
     """Attention of the reranker, if asked for."""
 
@@ -161,10 +164,10 @@ class Answer(ResponseModel):
 
     reference: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     """Ids of the store's pictures that are the picture of a composed query; they are left out of its hits."""
-
     left_out: int = Field(default=0, exclude_if=operator.not_)
     """Last hits that are left out, because the answer would be longer than the server sends."""
-
+    snapshot: str = Field(default="", exclude_if=operator.not_)
+    """Name of the store's state that was searched: parts of a list fit together if they are of one state."""
     took_ms: float | None = Field(default=None, exclude_if=_is_none)
     """Milliseconds from the request to the answer, waiting included; a server's answers only."""
 
@@ -334,8 +337,7 @@ class Items(ResponseModel):
     def __len__(self) -> int:
         return len(self.items)
 
-    def __repr__(self) -> str:
-        # without the items: pydantic would print all 500 of a part
+    def __repr__(self) -> str:  # without the items: pydantic would print all 500 of a part
         return f"Items({len(self.items)} of {self.total})"
 
 
@@ -492,7 +494,7 @@ def _alternatives(name: str, value: Any) -> str:
 
 
 _ARGUMENTS = (
-    *("text", "image", "like", "text_weight", "k", "where", "after", "before"),
+    *("text", "image", "like", "text_weight", "k", "offset", "where", "after", "before"),
     *("marks", "group", "rerank", "explain"),
 )
 """Arguments of `search`."""

@@ -326,7 +326,7 @@ class Engine:
                 rows = rows[~np.isin(rows, [*own, *marked])]
             count = len(rows) if first == "all" else min(first, len(rows))
             # a probability compares a hit with the first of the ranking, whatever `k` is
-            wanted = max(query.k, count, AROUND)
+            wanted = max(query.start + query.k, count, AROUND)
             # a reranker that scores all needs every row, which exact search gives in one product
             if self._is_approximate(query, rows, snapshot) and first != "all":
                 ranking = self._proposed(vector, snapshot, wanted, query.like)
@@ -339,13 +339,22 @@ class Engine:
             assert query.text is not None
             with timed("rerank"):
                 ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
-        chosen = _grouped(query, ranking)
+        chosen, groups = _grouped(query, ranking)
         of_text = (
             query.text is not None and query.image is None and query.like is None and not query.is_marked
         )
         # it was fitted to searches by text; cosines between images, and of a mean, lie elsewhere
         calibration = self.calibration if of_text else None
-        hits = ranking.hits(*chosen, reranker, calibration)
+        part = slice(query.start, None)
+        hits = ranking.hits(
+            chosen[part],
+            None if groups is None else groups[part],
+            reranker,
+            calibration,
+            first_rank=1 + query.start,
+        )
+        # `good` is of the search, so a later part of its list says it of the first hit, too
+        first_hit = ranking.hits(chosen[:1], None, reranker, calibration) if query.start else hits
         if reranker is not None and query.explain:
             assert query.text is not None
             hits = with_attention(self.encoder, reranker, self.files, query.text, hits)
@@ -353,11 +362,12 @@ class Engine:
         # an encoder of another package may not say what it cuts
         cut = getattr(self.encoder, "unread_words", None)
         unread = () if query.text is None or cut is None else tuple(cut(query.text))
-        best = hits[0].probability if hits else None
+        best = first_hit[0].probability if first_hit else None
         threshold = self._threshold(reranked=count > 0)
         return Answer(
             hits=tuple(hits),
             total=len(snapshot.matrix),
+            snapshot=f"{self.files.manifest.id}-{snapshot.version}",
             matching=len(rows),
             threshold=threshold,
             good=None if best is None or threshold is None else best >= threshold,
@@ -373,6 +383,9 @@ class Engine:
             return False
         # the graph would have to be asked for as many more images as were marked, which nobody has measured
         if query.is_marked:
+            return False
+        # asked for more rows the graph may find one that it has missed among fewer: parts would not fit together
+        if query.offset is not None:
             return False
         # by the rows, not by the conditions: one that every image meets leaves the graph its place
         return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
@@ -430,13 +443,14 @@ class Engine:
 
 
 def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | None]:
-    """Choose the rows of the answer, with the sizes of the groups that they stand for."""
+    """Choose the rows up to the end of the answer, with the sizes of the groups that they stand for."""
+    end = query.start + query.k
     if query.group is None:
-        return ranking.rows[: query.k].tolist(), None
+        return ranking.rows[:end].tolist(), None
     if query.group == "identity":
-        groups = best_of_identities(ranking.rows, ranking.snapshot.identities, query.k)
+        groups = best_of_identities(ranking.rows, ranking.snapshot.identities, end)
     else:
-        groups = best_of_near_duplicates(ranking.rows, ranking.snapshot.matrix, query.k)
+        groups = best_of_near_duplicates(ranking.rows, ranking.snapshot.matrix, end)
     return [row for row, _ in groups], [size for _, size in groups]
 
 

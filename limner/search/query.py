@@ -30,6 +30,8 @@ class Query:
     - `text_weight`: weight of the text's embedding beside an image's, in [0, 1]; the image has the rest. None = a model
       that has learnt composed queries (`limner compose`) reads both as one sentence; another takes `TEXT_WEIGHT`.
     - `k`: how many images, or groups of them, at least 1.
+    - `offset`: how many of the first are left out, at least 0: the next part of a long list. None = 0, and a store with
+      a graph (`approximate_from`) may answer by it; with a number, 0 too, the answer is a part of the exact ranking.
     - `where`: conditions that an image must all meet; `after` and `before`: limits of its capture time, the first
       included, the second not.
     - `right`, `wrong`: keys of images of the store that were marked so; they move the query's embedding
@@ -49,6 +51,7 @@ class Query:
     vector: Float[np.ndarray, " dim"] | None = field(default=None, compare=False, repr=False)
     text_weight: float | None = None
     k: int = 10
+    offset: int | None = None
     where: tuple[Condition, ...] = ()
     after: datetime | None = None
     before: datetime | None = None
@@ -69,6 +72,8 @@ class Query:
             raise SettingsError("pixels: they are of a picture; give it under image")
         if self.k < 1:
             raise SettingsError(f"k: expected at least 1, got {self.k}")
+        if self.offset is not None and self.offset < 0:
+            raise SettingsError(f"offset: expected at least 0, got {self.offset}")
         # so written, NaN is refused as well
         if self.text_weight is not None and not 0 <= self.text_weight <= 1:
             raise SettingsError(f"text_weight: expected 0 to 1, got {self.text_weight}")
@@ -82,6 +87,11 @@ class Query:
         # it reads the text alone, and would order as if nothing was marked
         if self.is_marked and (self.explain or self.rerank not in (None, 0)):
             raise SettingsError("marks: a reranker does not know them; leave rerank and explain")
+
+    @property
+    def start(self) -> int:
+        """Place of the answer's first hit in the ranking, from 0."""
+        return self.offset or 0
 
     @property
     def is_marked(self) -> bool:
@@ -106,6 +116,7 @@ class Query:
         like: str | None = None,
         text_weight: float | None = None,
         k: int = 10,
+        offset: int | None = None,
         where: Where = (),
         after: datetime | str | None = None,
         before: datetime | str | None = None,
@@ -125,6 +136,7 @@ class Query:
             like=like,
             text_weight=text_weight,
             k=k,
+            offset=offset,
             where=tuple(Condition.parse(one) for one in where_strings(where)),
             after=_time("after", after),
             before=_time("before", before),

@@ -30,6 +30,7 @@ class Ranking:
     - `rows`: at least the first six of all, if there are as many, for the probabilities of the first.
     - `scores`: cosines by row of the snapshot, at least for the rows in the ranking.
     - `reranked`: the scores that the re-ranked rows are ordered by, best first.
+    - `before`: the ranks of the re-ranked rows by the cosines alone, from 1; equal cosines share the best of theirs.
     - `best`: the first cosines, before any re-ranking; `best_reranked`: the highest scores of the reranker.
     """
 
@@ -37,6 +38,7 @@ class Ranking:
     rows: Int[np.ndarray, " ranked"]
     scores: Float[np.ndarray, " images"]
     reranked: dict[int, float] = field(default_factory=dict)
+    before: dict[int, int] = field(default_factory=dict)
     best_reranked: Float[np.ndarray, " first"] = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
@@ -68,6 +70,10 @@ class Ranking:
             logits[places] = reranker.rerank(text, region_features).logits
             check_time(until)
         scores = reranker.scores(self.scores[rows], logits)
+        first_rows = rows[:count]
+        # the first of those with the same cosine: which of them stands first says nothing of the embedding
+        ranks = 1 + np.searchsorted(-self.scores[first_rows], -self.scores[first_rows])
+        self.before = dict(zip(first_rows.tolist(), ranks.tolist(), strict=True))
         # stable: equal scores keep the order of the embedding
         order = np.argsort(-scores[:count], kind="stable")
         self.rows = np.concatenate([rows[order], self.rows[count:]])
@@ -81,6 +87,8 @@ class Ranking:
         groups: Sequence[int] | None,
         reranker: Reranker | None,
         calibration: RunCalibration | None,
+        *,
+        first_rank: int = 1,
     ) -> list[Hit]:
         """Turn some rows into hits, with the sizes of their groups, the reranker's confidence and a probability."""
         places = np.array(rows, np.int64)
@@ -100,6 +108,9 @@ class Ranking:
             probabilities=None
             if calibration is None or not rows
             else self._probabilities(rows, calibration).tolist(),
+            first_rank=first_rank,
+            # ranks of pictures say nothing beside those of groups
+            before=None if groups is not None else [self.before.get(row) for row in rows],
         )
 
     def _probabilities(self, rows: Sequence[int], calibration: RunCalibration) -> Float[np.ndarray, " hits"]:

@@ -127,10 +127,19 @@ class Snapshot:
         groups: Sequence[int | None] | None = None,
         confidences: Sequence[float | None] | None = None,
         probabilities: Sequence[float | None] | None = None,
+        first_rank: int = 1,
+        before: Sequence[int | None] | None = None,
     ) -> list[Hit]:
-        """Make ranked hits of rows, in the order given, with their groups, confidences and probabilities."""
+        """Make hits of rows, ranked in the order given, with groups, confidences, probabilities and ranks before."""
         unknown = [None] * len(rows)
-        known = zip(scores, groups or unknown, confidences or unknown, probabilities or unknown, strict=True)
+        known = zip(
+            scores,
+            groups or unknown,
+            confidences or unknown,
+            probabilities or unknown,
+            before or unknown,
+            strict=True,
+        )
         return [
             Hit(
                 **item,
@@ -139,9 +148,10 @@ class Snapshot:
                 group=group,
                 confidence=confidence,
                 probability=probability,
+                rank_before=was,
             )
-            for rank, (item, (score, group, confidence, probability)) in enumerate(
-                zip(self._told(rows), known, strict=True), start=1
+            for rank, (item, (score, group, confidence, probability, was)) in enumerate(
+                zip(self._told(rows), known, strict=True), start=first_rank
             )
         ]
 

@@ -69,6 +69,10 @@ class SearchBody(RequestModel):
     k: Annotated[int, Field(ge=1), Whole] = 10
     """Largest number of pictures, or of groups, in the answer."""
 
+    offset: Annotated[int, Field(ge=0, le=10_000), Whole] | None = None
+    """How many of the first are left out: the next part of a list. With a number, 0 too, the answer is a part of the
+    exact ranking; null = 0, and a graph may answer. Parts fit together if their `snapshot` is the same."""
+
     where: list[Where] = Field(default=[], max_length=20)
     """Conditions, all of which a picture must meet, e.g. `camera=3|4`, `height>=170`, `place~market*`."""
 
@@ -211,6 +215,7 @@ def query_from_request(body: SearchBody, settings: ServerSettings) -> Query:
         like=body.like,
         text_weight=body.text_weight,
         k=body.k,
+        offset=body.offset,
         where=conditions_of(body.where),
         after=None if body.after is None else _time(body.after, "after"),
         before=None if body.before is None else _time(body.before, "before"),

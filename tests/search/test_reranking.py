@@ -1,6 +1,7 @@
 """Search with a reranker: from the region features in the store, and never from the pictures."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Literal
@@ -64,6 +65,30 @@ def test_the_first_are_ordered_by_confidence_and_the_rest_stay_below(
         len([hit for hit in Store(engine).search(QUERY, k=12, rerank="all") if hit.confidence is not None])
         == 12
     )
+
+
+def test_re_ranked_hits_say_which_rank_they_had_before(
+    run: TrainedModel, toys: Dataset, tmp_path: Path
+) -> None:
+    pictures = [record.image for record in toys.records[:6]]
+    # each picture twice, at the same place of a batch: equal cosines, of which neither was before the other
+    copies = [
+        Path(shutil.copy(picture, tmp_path / f"{picture.stem}-copy{picture.suffix}")) for picture in pictures
+    ]
+    index_pictures(run, store_for(run, run.path, tmp_path / "store"), [*pictures, *copies], batch_size=6)
+    store = open_store(tmp_path / "store", run=run)
+    screened = store.search(QUERY, k=12, rerank=0)
+    assert {hit.rank_before for hit in screened} == {None}
+    better = {hit.id: sum(other.score > hit.score for other in screened) for hit in screened}
+    hits = store.search(QUERY, k=3, rerank=8)
+    assert [hit.rank_before for hit in hits] == [1 + better[hit.id] for hit in hits]
+    every = store.search(QUERY, k=12, rerank=8)
+    assert sorted(hit.rank_before for hit in every[:8] if hit.rank_before) == [1, 1, 3, 3, 5, 5, 7, 7]
+    # what no reranker has ordered stands where it stood
+    assert {hit.rank_before for hit in every[8:]} == {None}
+    assert "rank_before" not in every[8].model_dump(mode="json")
+    # ranks of pictures say nothing beside those of groups
+    assert {hit.rank_before for hit in store.search(QUERY, k=4, rerank=8, group="near")} == {None}
 
 
 def test_one_batched_forward_and_no_picture_is_opened(

@@ -160,8 +160,42 @@ def test_more_results(page: "Page") -> None:
     page.goto(f"/#q={TEXT}&k=2")
     assert len(shown(page)) == 2
     asked = searched(page, lambda: page.click("#more"))
-    assert asked["k"] == 10
-    wait_for_results(page, api(page, "/v1/search", asked))
+    assert (asked["k"], asked["offset"]) == (20, 2)
+    wait_for_results(page, api(page, "/v1/search", {"text": TEXT, "k": 8}))
+
+
+def test_results_say_which_rank_they_had_before_re_ranking(page: "Page") -> None:
+    search(page)
+    shown(page)
+    assert page.is_hidden("#ranks"), "this model has no reranker"
+
+    def edit(answer: JSON) -> None:
+        # the first was 57th, far below what is shown; two that tie share a rank; the rest was not re-ranked
+        for hit, before in zip(answer["hits"], (57, 1, 1, 4), strict=False):
+            hit["rank_before"] = before
+
+    change(page, "search", edit)
+    search(page)
+    shown(page)
+    was = page.locator(".was")
+    assert not was.first.is_visible()
+    page.click("#ranks")
+    texts = ["↑ was 57", "↓ was 1", "↓ was 1", "= was 4", *["not re-ranked"] * 4]
+    assert was.all_inner_texts() == texts
+    assert page.get_attribute("#ranks", "aria-pressed") == "true"
+    page.reload()
+    shown(page)
+    page.wait_for_selector(".was:visible")
+    assert was.all_inner_texts() == texts
+    open_first(page)
+    assert "Rank before re-ranking\n57" in page.inner_text("#facts")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#viewer", state="hidden")
+    page.click("#ranks")
+    page.wait_for_selector(".was", state="hidden")
+    page.unroute("**/v1/search")
+    searched(page, lambda: page.select_option("#group", "identity"))
+    page.wait_for_selector("#ranks", state="hidden")
 
 
 def test_nothing_is_wider_than_a_phone(page: "Page") -> None:
@@ -238,19 +272,19 @@ def test_sentences_of_the_store(page: "Page") -> None:
     page.wait_for_selector(".described", state="detached")
 
 
-def test_five_hundred_results(page: "Page") -> None:
+def test_pictures_behind_a_token_are_held_near_the_window_only(page: "Page") -> None:
     found = api(page, "/v1/search", {"text": TEXT})
     first = found["hits"][0]
-    found["hits"] = [{**first, "id": f"{number:032x}", "rank": number} for number in range(1, 501)]
+    found["hits"] = [{**first, "id": f"{number:032x}", "rank": number} for number in range(1, 101)]
     thumbnail = a_picture()
-    change(page, "info", lambda info: info.update(max_k=500))
     page.route("**/v1/search", lambda route: route.fulfill(json=found))
     page.route("**/v1/thumbnails/*", lambda route: route.fulfill(body=thumbnail, content_type="image/png"))
     page.add_init_script("sessionStorage.setItem('limner.token', 'any')")
-    page.goto(f"/#q={TEXT}&k=500")
-    assert len(shown(page)) == 500
+    page.goto(f"/#q={TEXT}&k=100")
+    assert len(shown(page)) == 100
     seen = "() => document.querySelector('#grid li:nth-child(PLACE) img').naturalWidth > 0"
-    page.wait_for_function("() => [...document.querySelectorAll('#grid img')].every((image) => image.src)")
-    for place in (1, 500, 50):
+    gone = "() => !document.querySelector('#grid li:nth-child(PLACE) img').hasAttribute('src')"
+    for place, far in ((1, 100), (100, 1), (1, 100)):
         page.evaluate(f"document.querySelector('#grid li:nth-child({place})').scrollIntoView()")
         page.wait_for_function(seen.replace("PLACE", str(place)))
+        page.wait_for_function(gone.replace("PLACE", str(far)))

@@ -34,6 +34,12 @@ def test_nothing_hinders(page: "Page", scheme: str, width: int) -> None:
     search_and_open_all(page)
     assert violations(page) == []
     page.keyboard.press("Escape")
+    for place in range(2):
+        page.click(f"#grid .compare >> nth={place}")
+    page.click("#compare")
+    page.wait_for_function("() => document.querySelectorAll('#columns .why h3').length === 2")
+    assert violations(page) == []
+    page.keyboard.press("Escape")
     open_first(page)
     assert violations(page) == []
     page.keyboard.press("Escape")

@@ -173,7 +173,7 @@ UNWRAPPED = r"""(known) => {
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     for (let node; (node = walker.nextNode()); ) {
         const parent = node.parentElement;
-        if (parent.closest("noscript, kbd, .brand, #model, #language, textarea, #facts dt, #facts dd, .term, .word"))
+        if (parent.closest("noscript, kbd, .brand, #model, #language, textarea, dt, dd, .term, .word"))
             continue;
         if (parent.checkVisibility() && bare(node.data)) found.push(node.data);
     }
@@ -208,6 +208,12 @@ def test_what_the_page_shows_is_from_the_catalogue(browser: "Browser", page_url:
     assert bare() == ["Planted words"]
     search_and_open_all(page)
     assert bare() == []
+    for place in range(2):
+        page.click(f"{CARDS} >> nth={place} >> .compare")
+    page.click("#compare")
+    page.wait_for_function("() => document.querySelectorAll('#columns .why h3').length === 2")
+    assert bare() == []
+    page.keyboard.press("Escape")
     searched(page, lambda: page.click("#apply"))
     open_first(page)
     assert bare() == []

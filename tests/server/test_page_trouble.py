@@ -35,6 +35,31 @@ def test_a_file_that_is_no_picture(page: "Page") -> None:
     assert "words.txt is not a picture" in page.inner_text("#notice [role=alert]")
 
 
+@pytest.mark.parametrize("by", ["Enter", "button", "nothing"])
+def test_what_is_typed_before_the_page_has_its_strings_is_kept(page: "Page", by: str) -> None:
+    held: list[Route] = []
+    page.route("**/page/strings-en.js", lambda route: held.append(route))
+    page.goto("/", wait_until="commit")
+    page.wait_for_selector("#text")
+    while not held:
+        page.wait_for_timeout(20)
+    page.fill("#text", TEXT)
+    if by == "Enter":
+        page.press("#text", "Enter")
+    elif by == "button":
+        page.click("#search .go")
+    if by == "nothing":
+        held[0].continue_()
+        page.wait_for_selector(".welcome")
+        assert page.input_value("#text") == TEXT
+    else:
+        asked = searched(page, held[0].continue_)
+        assert asked["text"] == TEXT == page.input_value("#text")
+        assert shown(page)
+        page.go_back()
+        page.wait_for_selector(".welcome")
+
+
 def test_a_token_is_asked_for_and_kept_for_the_tab(page: "Page") -> None:
     def guard(route: "Route") -> None:
         if route.request.headers.get("authorization") == "Bearer open-sesame":

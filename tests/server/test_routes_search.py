@@ -59,6 +59,19 @@ def test_http_answers_as_the_library(client: TestClient, engine: Engine, tmp_pat
         assert HOME not in response.text
 
 
+def test_parts_of_a_list(client: TestClient) -> None:
+    def part(**body: Any) -> Any:
+        return client.post("/v1/search", json={"text": "a red coat", **body})
+
+    whole = part(k=8).json()
+    first, second = (part(k=5, offset=offset).json() for offset in (0, 5))
+    assert first["hits"] + second["hits"] == whole["hits"]
+    assert first["snapshot"] == second["snapshot"] == whole["snapshot"]
+    assert part(offset=10_000).json()["hits"] == []
+    for wrong in (-1, 10_001, "5", 1.5):
+        problem(part(offset=wrong), 422)
+
+
 def test_conditions_and_times(client: TestClient) -> None:
     def found(**body: Any) -> list[str]:
         answer = client.post("/v1/search", json={"text": "a red coat", **body}).json()

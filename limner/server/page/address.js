@@ -1,12 +1,14 @@
 // The query in the address, so that a link, a reload and the back button restore it. A picture that somebody gave
 // is not: it stays in this page's memory, and the history entry has only its key there.
 
-export const FIRST_K = 20;
+import { PART } from "./list.js";
+
 const PLAIN = {
   text: "",
   like: "",
   weight: 0.5,
-  k: FIRST_K,
+  k: PART, // results that are there
+  at: "", // the result at the top of the window
   where: [],
   after: "",
   before: "",
@@ -15,6 +17,7 @@ const PLAIN = {
   picture: "",
   marked: false, // whether this browser's marks move the search
   view: "",
+  ranks: false, // whether results say which rank they had before re-ranking
 };
 const pictures = new Map();
 const MOST_PICTURES = 12; // going back further than so many pictures loses them
@@ -32,9 +35,11 @@ export function readAddress() {
     after: values.get("after") || "",
     before: values.get("before") || "",
     group: ["identity", "near"].includes(values.get("group")) ? values.get("group") : "",
+    at: values.get("at") || "",
     open: values.get("open") || "",
     picture: history.state?.picture || "",
     marked: values.get("marked") === "1",
+    ranks: values.get("ranks") === "1",
     view: values.get("view") === "many" ? "many" : "",
   };
 }
@@ -46,21 +51,26 @@ export function writeAddress(state, { replace = false } = {}) {
   if (state.weight !== PLAIN.weight) values.set("weight", state.weight);
   if (state.k !== PLAIN.k) values.set("k", state.k);
   for (const condition of state.where) values.append("where", condition);
-  for (const name of ["after", "before", "group", "open"]) if (state[name]) values.set(name, state[name]);
+  for (const name of ["after", "before", "group", "at", "open"]) if (state[name]) values.set(name, state[name]);
   if (state.marked) values.set("marked", "1");
+  if (state.ranks) values.set("ranks", "1");
   if (state.view) values.set("view", state.view);
   const address = `${location.pathname}${location.search}${values.size ? `#${values}` : ""}`;
-  // `opened`: this entry was made by opening a result, so closing it may go back.
-  const entry = { picture: state.picture, opened: Boolean(state.opened) };
+  // `opened`: this entry was made by opening a result, so closing it may go back. `y` and `focus` are of this window.
+  const entry = { picture: state.picture, opened: Boolean(state.opened), y: state.y, focus: state.focus };
   if (replace) history.replaceState(entry, "", address);
   else history.pushState(entry, "", address);
 }
 
+/** Where the result `at` was in this window, and which one had the focus; a link does not say it. */
+export const keptPlace = () => ({ at: readAddress().at, y: history.state?.y, focus: history.state?.focus });
+
 export const wasOpenedHere = () => Boolean(history.state?.opened);
 
+const ELSEWHERE = { open: "", k: 0, at: "", ranks: false }; // what is looked at, of the same results
 /** What must be the same for the results to be. */
 export const sameSearch = (one, other) =>
-  JSON.stringify({ ...one, open: "" }) === JSON.stringify({ ...other, open: "" });
+  JSON.stringify({ ...one, ...ELSEWHERE }) === JSON.stringify({ ...other, ...ELSEWHERE });
 
 export const asksSomething = (state) => Boolean(state.text || state.like || pictures.has(state.picture));
 

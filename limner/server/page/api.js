@@ -123,6 +123,13 @@ export function dropPictures(most = 0) {
   blobs.clear();
 }
 
+/** Lets go of one picture that is no longer shown. */
+export function dropPicture(kind, id) {
+  const path = `v1/${kind}/${encodeURIComponent(id)}`;
+  blobs.get(path)?.then(URL.revokeObjectURL, () => {});
+  blobs.delete(path);
+}
+
 /** Shows a picture in an <img>; resolves to whether it could be had. */
 export async function showPicture(image, kind, id) {
   image.dataset.shows = `${kind}/${id}`;

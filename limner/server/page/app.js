@@ -7,16 +7,15 @@ import {
   keepToken,
   item,
   Problem,
-  search,
   sentences as askSentences,
   setToken,
 } from "./api.js";
 import {
   asksSomething,
-  FIRST_K,
   forgetPictures,
   keepPicture,
   keptPicture,
+  keptPlace,
   readAddress,
   sameSearch,
   wasOpenedHere,
@@ -24,10 +23,21 @@ import {
 } from "./address.js";
 import { byId, h } from "./elements.js";
 import { hideBench, say, showBench, startBench } from "./bench.js";
-import { buildFilters, clearFilters, fillFilters, moreThan, startFilters } from "./filters.js";
+import {
+  choose,
+  closeCompare,
+  isChosen,
+  keepChosen,
+  openCompare,
+  showChosen,
+  showComparedMarks,
+  startCompare,
+} from "./compare.js";
+import { buildFilters, clearFilters, fillFilters, startFilters } from "./filters.js";
 import { fillForm, focusText, startForm, typed } from "./form.js";
 import { readPicture } from "./given-picture.js";
 import { currentLanguage, LANGUAGES, setLanguage, t, translate } from "./language.js";
+import { firstHits, goOn, LAST_OFFSET, PART } from "./list.js";
 import { forgetMany, showRows, startMany } from "./many.js";
 import {
   clearMarks,
@@ -43,12 +53,16 @@ import {
   undo,
 } from "./marks.js";
 import * as notices from "./notices.js";
+import { beginParts, findPlace, placeNow, showStart, startPlace } from "./place.js";
 import {
+  addHits,
   clearHits,
   focusCard,
+  setStopAt,
   holdsCards,
   showHits,
   showMarks,
+  showRanks,
   showSkeleton,
   startResults,
 } from "./results.js";
@@ -63,9 +77,11 @@ const NOTHING = {
   like: "",
   picture: "",
   weight: 0.5,
-  k: FIRST_K,
+  k: PART,
+  at: "",
   group: "",
   marked: false,
+  ranks: false,
   view: "",
   ...NO_FILTERS,
 };
@@ -75,16 +91,21 @@ let shown = null; // the state whose answer is on the page
 let answer = null;
 let store = null; // what /v1/info said
 let asking = null;
+let list = null; // {body, going}: what the parts of the list on the page are asked by, and the part that is awaited
 let goingBack = false; // a second Esc must not go back twice
 
 /** Changes the query: into the address, and from there onto the page. */
 function go(changes, { replace = false } = {}) {
+  keepPlace();
   const next = { ...state, open: "", ...changes };
   if (!keptPicture(next.picture)) next.picture = "";
   // Marks are of one search: the next one begins without them.
   if (!("marked" in changes) && searchKey(next) !== searchKey(state)) next.marked = false;
   if (!("view" in changes)) next.view = "";
-  if (sameSearch(next, state) && next.open === state.open && shown)
+  // Another list begins at its beginning.
+  if (!sameSearch(next, state)) Object.assign(next, { k: PART, at: "" });
+  const looks = next.open === state.open && next.ranks === state.ranks;
+  if (sameSearch(next, state) && looks && shown)
     return refresh({ again: !changes.open && !replace });
   writeAddress({ ...next, opened: next.open !== "" && (replace ? wasOpenedHere() : true) }, { replace });
   return refresh();
@@ -97,15 +118,20 @@ async function refresh({ again = false } = {}) {
   fillFilters(state);
   const subject = state.text || (asksSomething(state) ? t("likeAPicture") : "");
   document.title = subject ? `${subject} · limner` : "limner";
+  showRanks(state.ranks);
+  byId("ranks").setAttribute("aria-pressed", state.ranks);
   const fresh = again || !shown || !sameSearch(state, shown);
   if (fresh && state.open === "") closeViewer();
+  if (fresh) closeCompare();
   if (fresh && !(await find())) return;
+  if (fresh) goBackThere();
   showOpened();
 }
 
 /** Asks the server and shows what it says; whether it did, and no later question came between. */
 async function find() {
   asking?.abort();
+  endList();
   const question = (asking = new AbortController());
   const asked = state;
   say("");
@@ -137,13 +163,16 @@ async function find() {
 
 /** Searches; marks of pictures that the store holds no more are taken away, and it searches once more. */
 async function searchWithMarks(asked, signal) {
-  const body = requestOf(asked);
+  const first = () => {
+    list = { body: requestOf(asked), going: null };
+    return firstHits(list.body, asked.k, store.max_k, signal);
+  };
   try {
-    return await search(body, signal);
+    return await first();
   } catch (problem) {
-    if (problem.status !== 404 || !body.marks) throw problem;
+    if (problem.status !== 404 || !list.body.marks) throw problem;
     const gone = [];
-    for (const id of Object.keys(body.marks))
+    for (const id of Object.keys(list.body.marks))
       await item(id, signal).catch((error) => {
         if (error.status !== 404) throw error;
         gone.push(id);
@@ -151,7 +180,7 @@ async function searchWithMarks(asked, signal) {
     if (!gone.length) throw problem;
     dropMarks(asked, gone);
     say(t("markedGone", { n: gone.length }));
-    return search(requestOf(asked), signal);
+    return first();
   }
 }
 
@@ -200,7 +229,6 @@ function requestOf(asked) {
     like: picture ? null : asked.like || null,
     // untouched: the server reads both as one sentence where its model has learnt that
     text_weight: asked.weight === NOTHING.weight ? null : asked.weight,
-    k: Math.min(asked.k, store.max_k),
     where: asked.where,
     after: time(asked.after),
     before: time(asked.before),
@@ -212,26 +240,107 @@ function requestOf(asked) {
 function showAnswer(asked, found) {
   answer = found;
   document.body.dataset.state = "results";
+  beginParts();
   showHits(found, judged(asked));
   showBench(asked, found);
+  keepChosen(shown && sameSearch(asked, shown) ? found.hits : []);
+  sayList(asked);
   sayStock(found.total);
-  const number = found.hits.length;
-  const left = asked.marked ? Object.keys(sentMarks(asked)).length : 0;
-  const limited = found.matching < found.total - left;
-  const best = t(limited ? "bestPassing" : "bestOf", { n: number, matching: found.matching, total: found.total });
-  byId("status").textContent = !number ? t("noResults") : left ? `${best}, ${t("byMarks", { n: left })}` : best;
   const notice = byId("notice");
   if (found.total === 0) notice.replaceChildren(notices.emptyStore());
   else if (found.matching === 0)
     notice.replaceChildren(notices.nothingPasses(found.total, () => go(NO_FILTERS)));
-  else if (number === 0) notice.replaceChildren(notices.nothingFound());
+  else if (found.hits.length === 0) notice.replaceChildren(notices.nothingFound());
   else if (found.good === false) notice.replaceChildren(notices.noGoodMatch(found));
   else notice.replaceChildren();
   if (found.unknown?.length) notice.prepend(notices.leftOut(found.unknown));
   if (found.unread?.length) notice.prepend(notices.cutOff(found.unread));
-  if (found.left_out) notice.prepend(notices.leftOutHits(found.left_out));
   if (asked.picture && !keptPicture(asked.picture)) notice.prepend(notices.pictureLost());
-  byId("more").hidden = number < Math.min(asked.k, store.max_k) || moreThan(asked.k) === null;
+}
+
+/** How many results there are: said each time that there are more. */
+function sayList(asked) {
+  const { hits, matching, total, complete } = answer;
+  const number = hits.length;
+  const left = Object.keys(list.body.marks ?? {}).length;
+  const best = t(matching < total - left ? "bestPassing" : "bestOf", { n: number, matching, total });
+  byId("status").textContent = !number ? t("noResults") : left ? `${best}, ${t("byMarks", { n: left })}` : best;
+  byId("more").hidden = complete || !number;
+  // Only where a reranker has ordered this answer: not for groups, marks and pictures.
+  byId("ranks").hidden = !hits.some((hit) => hit.rank_before != null);
+  byId("list-end").hidden = !complete || number <= PART;
+  byId("list-end").textContent = t(number > LAST_OFFSET ? "listMost" : "listEnd", { n: number });
+}
+
+/** The next part of the list; resolves to whether it came, and no search in between. */
+async function nextPart() {
+  if (!answer || answer.complete || !list) return false;
+  if (list.going) return list.going;
+  const mine = list;
+  mine.question = new AbortController();
+  mine.going = addPart(mine);
+  byId("results").setAttribute("aria-busy", "true");
+  byId("more").setAttribute("aria-disabled", "true");
+  try {
+    return await mine.going;
+  } finally {
+    mine.going = null;
+    if (list === mine) {
+      byId("results").removeAttribute("aria-busy");
+      byId("more").removeAttribute("aria-disabled");
+    }
+  }
+}
+
+async function addPart({ body, question }) {
+  const before = answer.hits.length;
+  byId("more-told").textContent = "";
+  try {
+    const found = await goOn(answer, body, before + PART, store.max_k, question.signal);
+    if (question.signal.aborted) return false;
+    answer = found;
+    if (found.renewed) {
+      showHits(found, judged(state));
+      byId("more-told").textContent = t("storeChanged");
+    } else addHits(found, before, judged(state));
+    showBench(state, found);
+    if (found.renewed) keepChosen(found.hits);
+    sayList(state);
+    keepPlace();
+    return true;
+  } catch (problem) {
+    if (problem.name === "AbortError" || question.signal.aborted) return false;
+    if (problem.status === 401) showProblem(problem);
+    // A marked picture is no longer there: the search itself sees to that.
+    else if (problem.status === 404 && body.marks) refresh({ again: true });
+    else byId("more-told").textContent = t("moreFailed", { why: problem.detail || String(problem) });
+    return false;
+  }
+}
+
+function endList() {
+  list?.question?.abort();
+  list = null;
+  byId("more-told").textContent = "";
+  byId("more").removeAttribute("aria-disabled");
+}
+
+/** Keeps in the address how long the list is and where one is in it. */
+function keepPlace() {
+  // While a search is under way the page still shows what is of another address.
+  if (!answer || !list || asking || state.open || !shown || !sameSearch(shown, readAddress())) return;
+  const place = { k: answer.hits.length, ...placeNow() };
+  state = { ...state, k: Math.max(PART, place.k), at: place.at };
+  writeAddress({ ...state, ...place, k: state.k, opened: wasOpenedHere() }, { replace: true });
+}
+
+/** Back to where one was. */
+function goBackThere() {
+  if (!answer) return;
+  const { at, y, focus } = keptPlace();
+  if (!findPlace({ at, y, focus })) showStart();
+  if (focus && answer.hits.some((hit) => hit.id === focus)) focusCard(focus, { still: true });
+  else if (at) setStopAt(at);
 }
 
 /** Sentences of the store beside the pictures that are like one. */
@@ -268,7 +377,7 @@ async function showWelcome(asked, signal) {
   document.body.dataset.state = "idle";
   clearHits();
   byId("status").textContent = "";
-  byId("more").hidden = true;
+  hideEnd();
   const doing = { onText: byText, onSimilar: similar };
   byId("notice").replaceChildren(
     store.pictures ? notices.welcome(pictures, store.examples, doing) : notices.emptyStore(),
@@ -283,13 +392,16 @@ function showProblem(problem) {
   clearHits();
   closeViewer();
   byId("status").textContent = "";
-  byId("more").hidden = true;
+  endList();
+  hideEnd();
   document.body.dataset.state = "results";
   if (!(problem instanceof Problem)) console.error(problem);
   const known = problem instanceof Problem ? problem : new Problem(500, t("pageFailed"), String(problem));
   if (known.status === 401) askToken();
   else byId("notice").replaceChildren(notices.trouble(known, () => refresh({ again: true })));
 }
+
+const hideEnd = () => ["more", "list-end", "ranks"].forEach((id) => (byId(id).hidden = true));
 
 function askToken() {
   const form = notices.tokenForm(hasToken(), (token) => {
@@ -314,14 +426,16 @@ function forget() {
   clearHits();
   clearFilters();
   for (const id of ["stock", "model", "status"]) byId(id).textContent = "";
-  for (const id of ["refine", "more"]) byId(id).hidden = true;
+  byId("refine").hidden = true;
+  endList();
+  hideEnd();
   store = shown = answer = null;
   go(NOTHING, { replace: true });
 }
 
 function showOpened() {
   const place = answer && state.open ? answer.hits.findIndex((hit) => hit.id === state.open) : -1;
-  if (place >= 0) openViewer(answer.hits, place, state.text, judged(state)[state.open]);
+  if (place >= 0) openViewer(answer, place, state.text, judged(state)[state.open]);
   else {
     const was = closeViewer();
     if (was) focusCard(was);
@@ -347,6 +461,7 @@ async function give(file, { text = typed() } = {}) {
 function afterMark(id) {
   const marks = judged(state);
   showMarks(marks);
+  showComparedMarks(marks);
   showBench(state, answer);
   const hit = answer?.hits.find((one) => one.id === (id || shownInViewer()));
   if (hit) showJudgement(hit, marks[hit.id], false);
@@ -359,6 +474,10 @@ function mark(hit, name) {
   const told = MARKS.find((one) => one.mark === now)?.told ?? "unmarked";
   say(t(told, { picture: hit.name }));
   afterMark(hit.id);
+}
+
+function compare() {
+  if (answer) openCompare(answer, state.text, judged(state), store.sentences > 0);
 }
 
 function takeBack() {
@@ -383,6 +502,15 @@ startResults({
   onOpen: (id) => go({ open: id }),
   onSimilar: similar,
   onMark: (id, name) => mark(hitOf(id), name),
+  onCompare: (id) => {
+    if (!choose(id)) say(t("compareMost"));
+    else say(t(isChosen(id) ? "compareChosen" : "compareLeft", { picture: hitOf(id).name }));
+  },
+});
+startCompare({
+  onOpen: compare,
+  onMark: (id, name) => mark(hitOf(id), name),
+  onProblem: (problem) => problem.status === 401 && (closeCompare(), showProblem(problem), true),
 });
 startBench({
   onApply: () => go({ marked: true }),
@@ -414,9 +542,11 @@ startViewer({
     if (goingBack) history.back();
     else go({ open: "" }, { replace: true });
   },
-  onStep: (by) => {
-    const next = answer?.hits[answer.hits.findIndex((hit) => hit.id === state.open) + by];
-    if (next) go({ open: next.id }, { replace: true });
+  onStep: async (by) => {
+    const from = state.open;
+    const step = () => answer?.hits[answer.hits.findIndex((hit) => hit.id === from) + by];
+    if (!step() && by > 0) await nextPart();
+    if (step() && state.open === from) go({ open: step().id }, { replace: true });
   },
   onSimilar: similar,
   onPart: (file) => give(file, { text: "" }),
@@ -427,11 +557,16 @@ startViewer({
   onProblem: (problem) => problem.status === 401 && (showProblem(problem), true),
 });
 byId("more").addEventListener("click", async () => {
+  if (list?.going) return;
   const before = answer?.hits.length ?? 0;
-  await go({ k: moreThan(state.k) }, { replace: true });
+  beginParts();
+  if (!(await nextPart())) return;
   const first = answer?.hits[before];
   if (first) focusCard(first.id);
 });
+startPlace({ onEnd: () => !list?.going && answer && !answer.complete && (nextPart(), true), onRest: keepPlace });
+window.addEventListener("pagehide", keepPlace);
+byId("ranks").addEventListener("click", () => go({ ranks: !state.ranks }, { replace: true }));
 byId("forget").addEventListener("click", forget);
 document.querySelector(".brand").addEventListener("click", (event) => {
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -447,6 +582,9 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key.toLowerCase() === "u" && answer) {
     event.preventDefault();
     takeBack();
+  } else if (event.key === "C") {
+    event.preventDefault();
+    compare();
   }
 });
 byId("text").addEventListener("keydown", (event) => {
@@ -490,12 +628,20 @@ byId("language").addEventListener("change", async (event) => {
   await setLanguage(event.target.value);
   say("");
   translate();
+  showChosen();
   if (store) buildFilters(store);
   showRows();
   refresh({ again: true });
 });
 translate();
 
+const early = globalThis.takeEarly();
+const words = typed();
+if (early.sent && words && words !== state.text) {
+  state = { ...state, text: words, open: "", k: PART, at: "", view: "" };
+  writeAddress(state);
+}
 if (asksSomething(state)) document.body.dataset.state = "results";
 else if (matchMedia("(hover: hover)").matches) byId("text").focus();
 refresh();
+if (early.typed && !early.sent) byId("text").value = words; // the address knows nothing of them yet

@@ -1,4 +1,4 @@
-// Filters from what the store knows of its pictures, grouping, and the number of results.
+// Filters from what the store knows of its pictures, and grouping.
 
 import { isCondition, nameable, understood, written } from "./conditions.js";
 import { byId, h, icon } from "./elements.js";
@@ -6,8 +6,7 @@ import { clock, count, either, t } from "./language.js";
 
 const panel = byId("filters");
 const toggle = byId("filters-toggle");
-const STEPS = [10, 20, 50, 100, 200, 500];
-const NOTHING = { fields: [], times: null, identities: false, max_k: 100 };
+const NOTHING = { fields: [], times: null, identities: false };
 let info = NOTHING;
 let changed = () => {};
 let state = null;
@@ -18,7 +17,6 @@ export function startFilters(onChange) {
   toggle.addEventListener("click", () => showPanel(panel.hidden));
   panel.addEventListener("submit", (event) => event.preventDefault());
   byId("group").addEventListener("change", (event) => changed({ group: event.target.value }));
-  byId("k").addEventListener("change", (event) => changed({ k: Number(event.target.value) }));
 }
 
 /** Builds the controls for a store. */
@@ -45,17 +43,10 @@ export function fillFilters(given) {
     if (input) input.value = state[name].slice(0, 16);
   }
   byId("group").value = state.group;
-  const ks = [...new Set([...STEPS.filter((step) => step <= info.max_k), Math.min(state.k, info.max_k)])];
-  byId("k").replaceChildren(...ks.sort((a, b) => a - b).map((k) => h("option", { value: k }, count(k))));
-  byId("k").value = Math.min(state.k, info.max_k);
   const chips = activeChips();
   byId("active").replaceChildren(...chips);
   byId("filters-count").textContent = chips.length ? count(chips.length) : "";
 }
-
-/** The next number of results that can be asked for, or null. */
-export const moreThan = (k) =>
-  STEPS.find((step) => step > k && step <= info.max_k) ?? (k < info.max_k ? info.max_k : null);
 
 /** A condition for this value, where the store has the field and the server would read it; else null. */
 export function conditionFor(name, value) {

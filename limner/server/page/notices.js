@@ -85,9 +85,6 @@ export const leftOut = (words) =>
 export const cutOff = (words) =>
   notice("quiet", t("unreadTitle"), line(t("unreadDetail", { words: words.join(", ") })));
 
-export const leftOutHits = (number) =>
-  notice("quiet", t("leftOutTitle"), line(t("leftOutDetail", { n: number })));
-
 export const pictureLost = () =>
   notice("quiet", t("lostTitle"), line(t("lostDetail")));
 

@@ -1,22 +1,28 @@
 // The results as a grid in rank order, and moving in it by keys.
 
-import { dropPictures, showPicture } from "./api.js";
+import { dropPicture, dropPictures, showPicture } from "./api.js";
 import { markButtons } from "./bench.js";
 import { byId, h, icon } from "./elements.js";
 import { alternativeText, factsOf } from "./facts.js";
 import { count, decimal, percent, t } from "./language.js";
 import { markOfKey } from "./marks.js";
+import { inPlace } from "./place.js";
 
 const grid = byId("grid");
 const MOST_KEPT = 400; // pictures in memory from earlier searches
+const NEAR = "1500px 0px"; // around the window: pictures in it are loaded, those beyond are let go
+const near = new IntersectionObserver((seen) => seen.forEach(({ target, isIntersecting }) => hold(target, isIntersecting)), {
+  rootMargin: NEAR,
+});
 
-/** `onOpen(id)`, `onSimilar(id)`, `onMark(id, mark)`. */
-export function startResults({ onOpen, onSimilar, onMark }) {
+/** `onOpen(id)`, `onSimilar(id)`, `onMark(id, mark)`, `onCompare(id)`. */
+export function startResults({ onOpen, onSimilar, onMark, onCompare }) {
   grid.addEventListener("click", (event) => {
     const card = event.target.closest("li[data-id]");
     if (!card) return;
     const mark = event.target.closest(".mark")?.dataset.mark;
     if (mark) onMark(card.dataset.id, mark);
+    else if (event.target.closest(".compare")) onCompare(card.dataset.id);
     else if (event.target.closest(".similar")) onSimilar(card.dataset.id);
     else if (event.target.closest(".open")) onOpen(card.dataset.id);
   });
@@ -27,6 +33,9 @@ export function startResults({ onOpen, onSimilar, onMark }) {
     if (event.key.toLowerCase() === "m") {
       event.preventDefault();
       onSimilar(card.dataset.id);
+    } else if (event.key === "c") {
+      event.preventDefault();
+      onCompare(card.dataset.id);
     } else if (markOfKey(event.key)) {
       event.preventDefault();
       onMark(card.dataset.id, markOfKey(event.key));
@@ -38,13 +47,46 @@ export function startResults({ onOpen, onSimilar, onMark }) {
 /** Draws an answer's hits; `judged` are marks by id. */
 export function showHits(answer, judged = {}) {
   dropPictures(MOST_KEPT);
-  const cards = answer.hits.map((hit) => card(hit, answer));
+  near.disconnect();
+  grid.replaceChildren();
+  addHits(answer, 0, judged);
+  setStop(grid.querySelector("li[data-id]"));
+}
+
+/** Draws the hits of an answer from this place on, behind those that are there. */
+export function addHits(answer, from, judged = {}) {
+  const cards = answer.hits.slice(from).map((hit) => card(hit, answer));
   // A line and no veil: the colours of a picture are what it is judged by, also where the model is not sure.
   const first = answer.hits.findIndex((hit) => isUnlikely(hit, answer));
-  const shown = first < 0 ? cards : [...cards.slice(0, first), border(answer, first), ...cards.slice(first)];
-  grid.replaceChildren(...shown);
+  const shown = first < from ? cards : cards.toSpliced(first - from, 0, border(answer, first));
+  grid.append(...shown);
+  cards.forEach((one) => near.observe(one));
   showMarks(judged);
-  setStop(cards[0]);
+}
+
+/** A picture near the window is there, one that is far from it is not: long lists hold no more than short ones. */
+function hold(card, wanted) {
+  const image = card.querySelector(".frame img");
+  if (!wanted) {
+    if (!image.hasAttribute("src")) return;
+    image.removeAttribute("src");
+    image.dataset.shows = "";
+    dropPicture("thumbnails", card.dataset.id);
+  } else if (!image.hasAttribute("src"))
+    showPicture(image, "thumbnails", card.dataset.id).then((shown) => {
+      if (shown) fitGrid(image);
+      else if (image.dataset.shows) image.parentElement.classList.add("missing");
+    });
+}
+
+/** Lets each result say which rank it had before re-ranking, or no longer. */
+export const showRanks = (wanted) => (grid.dataset.ranks = wanted);
+
+function rankBefore(hit, answer) {
+  if (!answer.hits.some((one) => one.rank_before != null)) return null;
+  const was = hit.rank_before;
+  const key = was == null ? "notReranked" : was > hit.rank ? "movedUp" : was < hit.rank ? "movedDown" : "notMoved";
+  return h("span", { class: `was ${key}`, title: t("ranksTitle") }, t(key, { rank: was ?? 0 }));
 }
 
 /** Shows which results are marked. */
@@ -69,22 +111,28 @@ const border = (answer, above) =>
 
 /** Empty cards while the first answer is under way. */
 export function showSkeleton(number) {
+  near.disconnect();
   grid.replaceChildren(
     ...Array.from({ length: number }, () => h("li", { class: "skeleton", "aria-hidden": "true" })),
   );
 }
 
-export const clearHits = () => grid.replaceChildren();
+export function clearHits() {
+  near.disconnect();
+  grid.replaceChildren();
+}
 
 export const holdsCards = () => grid.querySelector("li[data-id]") !== null;
 
-/** Focus to the card of this picture, or to the first. */
-export function focusCard(id) {
-  const cards = [...grid.querySelectorAll("li[data-id]")];
-  (cards.find((one) => one.dataset.id === id) || cards[0])
-    ?.querySelector(".open")
-    .focus({ preventScroll: !id });
+const cardOf = (id) => [...grid.querySelectorAll("li[data-id]")].find((one) => one.dataset.id === id);
+
+/** Focus to the card of this picture, or to the first; `still` leaves the window where it is. */
+export function focusCard(id, { still = !id } = {}) {
+  (cardOf(id) || grid.querySelector("li[data-id]"))?.querySelector(".open").focus({ preventScroll: still });
 }
+
+/** The Tab key leads to this card. */
+export const setStopAt = (id) => setStop(cardOf(id));
 
 /** How sure the answer is of a hit: {label, share}, `share` null where only a cosine is known. */
 export function sureness(hit) {
@@ -97,7 +145,6 @@ function card(hit, answer) {
   const { label, share } = sureness(hit);
   const image = h("img", {
     alt: alternativeText(hit),
-    loading: "lazy",
     decoding: "async",
     draggable: "false",
   });
@@ -106,9 +153,6 @@ function card(hit, answer) {
     { class: "frame" },
     image,
     hit.group > 1 && h("span", { class: "group", title: t("inGroup") }, `×${count(hit.group)}`),
-  );
-  showPicture(image, "thumbnails", hit.id).then((shown) =>
-    shown ? fitGrid(image) : frame.classList.add("missing"),
   );
   const meter = h("span", { class: "meter" }, h("span"));
   meter.firstChild.style.width = `${100 * (share ?? 0)}%`;
@@ -128,6 +172,7 @@ function card(hit, answer) {
           h("span", { class: "score", title: t("scoreTitle") }, decimal(hit.score, 2)),
       ),
       share !== null && meter,
+      rankBefore(hit, answer),
       h("span", { class: "known", dir: "auto" }, factsOf(hit) || hit.name),
     ),
     h(
@@ -141,7 +186,23 @@ function card(hit, answer) {
       },
       icon("similar"),
     ),
-    h("div", { class: "judge" }, markButtons("", alternativeText(hit), null, { tabindex: "-1" })),
+    h(
+      "div",
+      { class: "judge" },
+      markButtons("", alternativeText(hit), null, { tabindex: "-1" }),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "icon compare",
+          tabindex: "-1",
+          title: t("compareKey"),
+          "aria-label": t("compareThis", { picture: alternativeText(hit) }),
+          "aria-pressed": "false",
+        },
+        icon("compare"),
+      ),
+    ),
   );
 }
 
@@ -154,7 +215,8 @@ function fitGrid(image) {
     .sort((a, b) => a - b);
   if (shapes.length < Math.min(4, grid.children.length)) return;
   grid.dataset.fitted = "true";
-  grid.style.setProperty("--shape", Math.min(1.5, Math.max(0.5, shapes[shapes.length >> 1])).toFixed(3));
+  const shape = Math.min(1.5, Math.max(0.5, shapes[shapes.length >> 1])).toFixed(3);
+  inPlace(() => grid.style.setProperty("--shape", shape));
 }
 
 /** One card is in the order of the Tab key; the arrows go to the others. */

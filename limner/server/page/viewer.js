@@ -6,7 +6,7 @@ import { markButtons } from "./bench.js";
 import { byId, h, icon, spelled } from "./elements.js";
 import { alternativeText } from "./facts.js";
 import { conditionFor } from "./filters.js";
-import { clock, decimal, percent, t } from "./language.js";
+import { clock, count, decimal, percent, t } from "./language.js";
 import { markOfKey } from "./marks.js";
 import { partOf } from "./part.js";
 import { sureness } from "./results.js";
@@ -45,19 +45,19 @@ export function startViewer(handlers) {
   });
 }
 
-/** Opens, or changes to, hit number `place` of `hits`; `text` is what was searched for, `known` its mark and note. */
-export function openViewer(hits, place, text, known) {
+/** Opens, or changes to, hit number `place` of an answer; `text` is what was searched for, `known` its mark and note. */
+export function openViewer({ hits, complete }, place, text, known) {
   const hit = hits[place];
   const changes = hit.id !== shownId;
   shownId = hit.id;
   showJudgement(hit, known, changes);
   byId("previous").disabled = place === 0;
-  byId("next").disabled = place === hits.length - 1;
+  byId("next").disabled = place === hits.length - 1 && complete;
   if (!dialog.open) dialog.showModal();
   if (!changes) return;
   endPart();
   byId("viewer-title").textContent = t("viewerTitle", { rank: hit.rank, sureness: sureness(hit).label });
-  byId("facts").replaceChildren(...facts(hit));
+  byId("facts").replaceChildren(...factRows(hit, doing.onWhere));
   byId("actions").replaceChildren(...actions(hit));
   showLarge(hit);
   showWhy(hit, text);
@@ -185,14 +185,16 @@ function askForWords(hit) {
   ];
 }
 
-function facts(hit) {
+/** What is known of a hit, as rows of a <dl>; `onWhere(condition)` gets what a filter would be. */
+export function factRows(hit, onWhere = null) {
   const row = (name, value, condition) => [
     h("dt", { dir: "auto" }, name),
     h(
       "dd",
       {},
       h("span", { dir: "auto" }, value),
-      condition &&
+      onWhere &&
+        condition &&
         h(
           "button",
           {
@@ -200,7 +202,7 @@ function facts(hit) {
             class: "icon narrow",
             title: t("only", { condition }),
             "aria-label": t("onlyWith", { condition }),
-            onclick: () => doing.onWhere(condition),
+            onclick: () => onWhere(condition),
           },
           icon("filter"),
         ),
@@ -211,6 +213,7 @@ function facts(hit) {
   if (hit.confidence != null)
     known.push(row(t("confidence"), percent(hit.confidence, 1)));
   known.push(row(t("scoreFact"), decimal(hit.score, 4)));
+  if (hit.rank_before != null) known.push(row(t("rankBeforeFact"), count(hit.rank_before)));
   if (hit.identity != null) known.push(row(t("identity"), hit.identity, conditionFor("identity", hit.identity)));
   if (hit.group != null)
     known.push(row(t("groupFact"), t("pictures", { n: hit.group })));
