@@ -129,7 +129,7 @@ def _asked(file: Path | None, pictures: list[Path], examples: tuple[str, ...]) -
     texts = (
         examples if file is None else [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     )
-    asked = [*(text for text in texts if text), *pictures]
+    asked: list[str | Path] = [*(text for text in texts if text), *pictures]
     if not asked:
         raise SettingsError("the store has no sentences to ask for: name a file of descriptions as --queries")
     return asked

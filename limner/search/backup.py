@@ -22,7 +22,7 @@ from limner.search.lock import LOCK_FILE
 from limner.search.segments import FOLDER as SEGMENTS
 from limner.search.segments import sync_folder
 from limner.search.store_files import StoreFiles
-from limner.search.store_path import expect_own_files, is_remote, reached, store_path
+from limner.search.store_path import expect_own_files, reached, store_path
 from limner.search.verify import verify
 from limner.store_reports import Verification
 
@@ -48,7 +48,7 @@ def backup(
     store that cannot be read or is damaged, for a disk that is full, and if the store never stands still.
     """
     source, target = store_path(store), Path(os.path.abspath(copy))  # noqa: PTH100 - links in it stay as they are
-    if is_remote(source):
+    if not isinstance(source, Path):
         raise SettingsError(
             f"{store}: is no folder; copy it with the tools of the storage, while nobody writes"
         )

@@ -31,7 +31,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from limner.server.limits import client_of
+from limner.server.limits import client_of, head_fault, head_of
 from limner.server.listening import BACKLOG, UNIX
 from limner.server.problems import ENDED, RECORDED, STOPPING, problem, reason_of
 from limner.server.reloading import App
@@ -54,10 +54,6 @@ _QUIET = 1.0
 """Seconds that a connection without a request stays open when the server stops: a request may be on its way."""
 _TURNS = 3
 """Turns of its loop that asyncio takes from a client that waits to a connection that is open, and one more."""
-_HEAD = 2**14
-"""Bytes of a request's head: what h11 takes of one that comes in parts."""
-_HEADERS = 100
-"""Headers of a request."""
 _AUTHORIZATION = re.compile(rb"\nauthorization:([^\r\n]*)", re.IGNORECASE)
 _PROMPT = 0.25
 """Seconds that a client may take without being counted as slow."""
@@ -196,7 +192,7 @@ class Connection(H11Protocol):
             data = data.lstrip(b"\r\n")
             if not data:
                 return
-        if self.conn.their_state is h11.IDLE and (fault := _fault(self.conn.trailing_data[0] + data)):
+        if self.conn.their_state is h11.IDLE and (fault := head_fault(self.conn.trailing_data[0] + data)):
             self.end(400, fault, asked=True)
             return
         super().data_received(data)
@@ -206,7 +202,7 @@ class Connection(H11Protocol):
         begun = self.conn.trailing_data[0] if self.conn.their_state is h11.IDLE else b""
         if begun and self._knows is not None:
             # the page has its files without the token, and then asks with it on the same connection
-            found = _AUTHORIZATION.search(_head(begun))
+            found = _AUTHORIZATION.search(head_of(begun))
             self._shown = found is not None and self._knows(found[1].strip())
         if begun and self._knows is not None and self.scope is not None and not self.trusted:
             self._queues = True
@@ -258,7 +254,7 @@ class Connection(H11Protocol):
         # before uvicorn looks at requests that have arrived meanwhile
         self._asking = self.loop.time()
         following = self.conn.trailing_data[0]
-        if (self._pipelined and not self.trusted) or _fault(following):
+        if (self._pipelined and not self.trusted) or head_fault(following):
             # no browser sends the next request before it has the answer; 999 clients that did took all of the time
             self.transport.close()
         self._pipelined = False
@@ -340,27 +336,6 @@ class Connection(H11Protocol):
             self.loop.call_later(_QUIET, self._close)
         elif not self.transport.is_closing():
             super().shutdown()
-
-
-def _head(begun: bytes) -> bytes:
-    # lines end by \n alone, too, as h11 reads them
-    return re.split(rb"\n\r?\n", begun, maxsplit=1)[0]
-
-
-def _fault(begun: bytes) -> str | None:
-    """Say what the beginning of a request has that would take h11 long to parse, in pure Python; None for nothing.
-
-    100 clients that sent a body of 8,000 chunks a second each kept the right token out, 999 with 12,000 headers, too.
-    """
-    head = _head(begun)
-    if len(head) > _HEAD:
-        return f"the head of a request has at most {_HEAD // 1024} KiB"
-    if head.count(b"\n") > _HEADERS:
-        return f"a request has at most {_HEADERS} headers"
-    if re.search(rb"\ntransfer-encoding\s*:", head, re.IGNORECASE):
-        # beside a length, two parties could read two different requests out of it, too
-        return "a body has a Content-Length and no Transfer-Encoding"
-    return None
 
 
 def _order(is_unread: bool, since: float | None, opened: float, now: float) -> tuple[bool, bool, float]:

@@ -1,7 +1,9 @@
 """Backups of a store that is written to meanwhile: each is the store of one moment."""
 
+import shutil
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +101,9 @@ def test_whatever_changes_at_whichever_moment_the_copy_is_of_one_moment(
     made(folder)
     writer = Writer(folder)
     with pytest.MonkeyPatch.context() as patch:
-        steps = {number: lambda kind=kind: writer.change(kind) for number, kind in moments.items()}
+        steps: dict[int, Callable[[], None]] = {
+            number: partial(writer.change, kind) for number, kind in moments.items()
+        }
         while_copying(patch, steps)
         report = backup(folder / "store", folder / "copy")
     assert report.sound
@@ -120,7 +124,7 @@ def test_without_the_second_look_a_copy_of_two_moments_is_found(
         made(folder)
         writer = Writer(folder)
         with monkeypatch.context() as patch:
-            while_copying(patch, {number: lambda w=writer: w.change("add")})  # type: ignore[misc]
+            while_copying(patch, {number: partial(writer.change, "add")})
             try:
                 backup(folder / "store", folder / "copy")
             except StoreError:
@@ -202,7 +206,7 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.shutil, "copyfileobj", full)
+        patch.setattr(shutil, "copyfileobj", full)
         with pytest.raises(StoreError, match="No space left"):
             backup(store, tmp_path / "copy")
     segment = next((store / "segments").iterdir())

@@ -144,7 +144,7 @@ def test_what_is_open_to_all_is_compressed_once(engine: Engine, monkeypatch: pyt
         made.append(len(body))
         return compress(body, *args, **kwargs)
 
-    monkeypatch.setattr(answer_forms.gzip, "compress", counting)
+    monkeypatch.setattr(gzip, "compress", counting)
     answer_forms._kept.cache_clear()
     client = TestClient(create_app(Store(engine), ServerSettings(token=SecretStr(TOKEN))))
     for _ in range(3):

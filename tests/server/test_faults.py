@@ -16,7 +16,6 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from limner.search import image_files
 from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.search.store_files import StoreFiles
@@ -142,7 +141,7 @@ def test_a_disk_of_pictures_that_hangs_holds_up_no_search(
             assert HOME not in str(path) or hanging.wait(60)
             return opened(path, *args, **kwargs)
 
-        monkeypatch.setattr(image_files.os, "open", slow)
+        monkeypatch.setattr(os, "open", slow)
     else:
         thumbnails = StoreFiles.thumbnails
 
