@@ -5,12 +5,15 @@ import { clock, t } from "./language.js";
 
 const MOST = 3; // of a picture's own facts; the dialog has them all
 
+/** A list reads as one: the brackets and quotation marks of JSON are nothing to listen to. */
+const said = (value) => (Array.isArray(value) ? value.map(spelled).join(", ") : spelled(value));
+
 /** Identity and the first facts in a line, "" where nothing is known. A bare number or letter gets its field's name. */
 export function factsOf(picture) {
   const facts = Object.entries(picture.metadata || {})
     .slice(0, MOST)
     .map(([name, value]) => {
-      const text = spelled(value);
+      const text = said(value);
       return text.length <= 2 || typeof value !== "string" || !Number.isNaN(Number(value)) ? `${name} ${text}` : text;
     });
   if (picture.identity != null) facts.unshift(t("identityShort", { identity: String(picture.identity) }));
