@@ -224,6 +224,7 @@ def test_search_by_text(limner: Limner, store: Path, tmp_path: Path) -> None:
     found = limner(*command)
     answer = json.loads(found.out)
     hits = answer.pop("hits")
+    assert answer.pop("snapshot")
     assert answer == {"total": 36, "matching": 36, "threshold": None, "good": None, "unknown": []}
     assert [hit["rank"] for hit in hits] == list(range(1, 11))
     facts = {"identity", "metadata", "taken", "confidence", "probability", "group"}

@@ -185,6 +185,7 @@ def toys_of(
         "store list": [own],
         "store verify": [own],
         "store repair": [own],
+        "store backup": [own, tmp_path / "backup"],
         "store compact": [own],
         "store erase": [own, "--yes"],
         "store delete": [own, picture],

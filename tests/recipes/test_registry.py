@@ -88,12 +88,11 @@ def test_the_numbers_of_the_released_code() -> None:
             *(before.dropout, before.bias, epochs, after.visual, after.textual, ranking.weight, negatives),
             first.pairing,
         )
-        assert (first.optimiser.rate, first.optimiser.nesterov, first.optimiser.weight_decay) == (
-            0.1,
-            True,
-            1e-4,
-        )
-        assert first.optimiser.multipliers == {"words": 1e-3}
+        assert (first.optimiser.nesterov, first.optimiser.weight_decay) == (True, 1e-4)
+        # with words from nothing the sentences stayed at chance at the released rate
+        from_nothing = name == "dual-path-released-flickr8k"
+        assert first.optimiser.rate == (0.01 if from_nothing else 0.1)
+        assert first.optimiser.multipliers == ({} if from_nothing else {"words": 1e-3})
     flickr = (0.75, True, (240, 60, (40,)), 1, 0.1, 1, 256, "image")
     assert found == {
         "": flickr,
