@@ -70,8 +70,7 @@ def measured(data: str, run: str, noise: str) -> Found:
     noisy = limner.open_dataset(f"{data}#noise={noise}").split("train")
     own = {record.image: set(record.sentences) for record in right}
     found = suspicious_captions(limner.load(run), noisy)
-    # A caption that another picture of the group has too is no wrong one where it comes to stand: those are told by
-    # picture, and captions that are word for word alike do not count as exchanged.
+    # One that changes places with a caption of the same words is right still.
     wrong = np.array([one.caption not in own[one.record.image] for one in found])
     return judged(np.array([one.loss for one in found]), np.array([one.right for one in found]), wrong)
 

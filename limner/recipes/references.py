@@ -8,6 +8,7 @@ those of their papers; the others are written from what is known of them, and a 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -213,6 +214,28 @@ _ENTRIES = (
         "Conference on Empirical Methods in Natural Language Processing",
         2019,
     ),
+    _preprint(
+        "tschannen2025siglip",
+        "Tschannen, Michael; others",
+        "SigLIP 2: Multilingual Vision-Language Encoders with Improved Semantic Understanding, Localization, and Dense "
+        "Features",
+        2025,
+        "2502.14786",
+    ),
+    _preprint(
+        "chen2022altclip",
+        "Chen, Zhongzhi; others",
+        "AltCLIP: Altering the Language Encoder in CLIP for Extended Language Capabilities",
+        2022,
+        "2211.06679",
+    ),
+    _preprint(
+        "yang2022chinese",
+        "Yang, An; others",
+        "Chinese CLIP: Contrastive Vision-Language Pretraining in Chinese",
+        2022,
+        "2211.01335",
+    ),
     # datasets
     _article(
         "hodosh2013framing",
@@ -412,7 +435,10 @@ _OF_NETWORK = {
     "googlenet": ("szegedy2015going",),
     "bert": ("devlin2019bert",),
     "minilm": ("wang2020minilm", "reimers2019sentence"),
+    "siglip2": ("tschannen2025siglip",),
     "siglip": ("zhai2023sigmoid",),
+    "altclip": ("chen2022altclip",),
+    "chinese-clip": ("yang2022chinese",),
     "clip": ("radford2021learning",),
 }
 """Keys by what the name of a network, or of its weights, holds; the first that fits counts."""
@@ -475,5 +501,6 @@ def _networks(recipe: "Recipe") -> list[tuple[str, str | None]]:
 
 
 def _of_network(name: str) -> tuple[str, ...]:
-    lowered = name.lower()
-    return next((keys for part, keys in _OF_NETWORK.items() if part in lowered), ())
+    # of a path or of ORG/NAME the last part: a folder above it may be called anything
+    last = PurePath(name).name.lower()
+    return next((keys for part, keys in _OF_NETWORK.items() if part in last), ())

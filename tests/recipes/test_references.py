@@ -6,7 +6,9 @@ import yaml
 
 from limner.data.terms import TERMS
 from limner.losses.registry import LOSSES
+from limner.models.known import KNOWN
 from limner.models.registry import find_system
+from limner.recipes.change import change
 from limner.recipes.references import OF_DATA, OF_LOSS, OF_SYSTEM, REFERENCES, cited_by, software
 from limner.recipes.registry import RECIPES, get_recipe
 
@@ -88,7 +90,36 @@ def test_networks_are_known_by_their_names() -> None:
     }
     # weights that start at random rest on no ImageNet
     assert networks("dual-path-people") == {"he2016deep"}
+    assert networks("clip-flickr30k") == {"tschannen2025siglip"}
     assert networks("hgan-cuhk-pedes") == {"he2016deep", "russakovsky2015imagenet", "devlin2019bert"}
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        *((model.name, None) for model in KNOWN),
+        ("google/siglip-base-patch16-224", "zhai2023sigmoid"),
+        ("openai/clip-vit-base-patch16", "radford2021learning"),
+        ("BAAI/AltCLIP", "chen2022altclip"),
+        ("OFA-Sys/chinese-clip-vit-base-patch16", "yang2022chinese"),
+        # the folder above is the user's
+        ("clips/siglip2-mine", "tschannen2025siglip"),
+    ],
+)
+def test_pretrained_pairs_have_their_own_paper(name: str, key: str | None) -> None:
+    recipe = change(
+        get_recipe("clip-people"), [f"model.backbone.auto_model={name}", "model.backbone.name=auto"]
+    )
+    cited = [entry.key for role, entry in cited_by(recipe, ()) if role == "network"]
+    assert cited
+    assert key is None or cited == [key]
+
+
+def test_a_folder_above_a_model_names_no_work() -> None:
+    recipe = change(
+        get_recipe("clip-people"), ["model.backbone.auto_model=clips/mine", "model.backbone.name=auto"]
+    )
+    assert [entry.key for role, entry in cited_by(recipe, ()) if role == "network"] == []
 
 
 def test_citation_file_says_the_same() -> None:

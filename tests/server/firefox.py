@@ -27,8 +27,6 @@ _PREFERENCES: dict[str, object] = {
     "browser.shell.checkDefaultBrowser": False,
     "datareporting.policy.dataSubmissionEnabled": False,
     "extensions.update.enabled": False,
-    # its window counts as the one in front
-    "focusmanager.testmode": True,
     "intl.accept_languages": "en-GB, en",
     "network.captive-portal-service.enabled": False,
     "network.connectivity-service.enabled": False,

@@ -68,7 +68,7 @@ def test_a_result_opens_by_a_click_and_closes_by_a_key(tab: "Firefox", page_url:
     assert tab.value(f"document.activeElement.closest('li') === {FIRST}")
 
 
-def test_marks_by_keys_move_the_search(tab: "Firefox", page_url: str) -> None:
+def test_a_key_marks_a_result(tab: "Firefox", page_url: str) -> None:
     ids = search(tab, page_url)
     tab.value(f"({FIRST}.querySelector('.open').focus(), true)")
     tab.press("y")
