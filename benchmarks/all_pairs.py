@@ -21,8 +21,9 @@ from benchmarks.measuring import memory_above, publish
 from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import ImageSettings
 from limner.inference.rerank_hgan import HGANReranker
-from limner.models.hgan import HGAN, HGANSettings, Level
+from limner.models.hgan import HGAN, HGANSettings
 from limner.models.image import BackboneSettings
+from limner.models.levels import Level
 from limner.models.local_matching import LocalMatching, attention_weights, select_top_k
 from limner.models.text_hgan import HierarchicalTextSettings
 from limner.types import TokenBatch
@@ -94,7 +95,7 @@ def _apart(
     token_ids, phrases = (torch.from_numpy(part) for part in (read.token_ids, read.phrases))
     found, seconds = [], 0.0
     for image, sentence in zip(*pairs, strict=True):
-        parts = model.text.encode(token_ids[sentence][None], phrases[sentence][None])
+        parts = model.sentence_parts(token_ids[sentence][None], phrases[sentence][None])
         of_level: dict[Level, Tensor] = {
             "word": parts.words[0][parts.words_present[0]],
             "phrase": parts.phrases[0][parts.phrases_present[0]],
@@ -103,7 +104,7 @@ def _apart(
         began = time.perf_counter()
         levels = [
             _of_pair(model.local[level], own, of_level[level])  # type: ignore[arg-type]
-            for level, own in zip(model.settings.levels, regions, strict=True)
+            for level, own in zip(model.levels, regions, strict=True)
         ]
         found.append(sum(levels))
         seconds += time.perf_counter() - began

@@ -1,6 +1,7 @@
-"""What to cite, as a page: the table of `limner.recipes.references`."""
+"""What to cite, as a page: the tables of `limner.recipes.references`."""
 
-from limner.recipes.references import OF_DATA, OF_LOSS, OF_SYSTEM, REFERENCES, software
+from limner.recipes.references import OF_DATA, OF_LOSS, OF_SYSTEM, software
+from limner.recipes.works import REFERENCES
 
 
 def references_page(note: str) -> str:

@@ -10,10 +10,11 @@ from limner.data.transforms import ImageSettings
 from limner.losses import CMCE, SDM, Instance, Levels, MaxSim, Pair, Ranking, Sextuple
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_path import DualPathSettings
-from limner.models.hgan import HGANSettings, RegionSettings
+from limner.models.hgan import HGANSettings
 from limner.models.identity_aware import IdentityAwareSettings
 from limner.models.image import BackboneSettings
 from limner.models.late import LateSettings
+from limner.models.levels import LevelsSettings, RegionSettings, ScoreSettings
 from limner.models.local_matching import LocalMatchingSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.pretrained import PretrainedSettings
@@ -163,6 +164,28 @@ def toy_late() -> Recipe:
         vocabulary=VocabularySettings(pieces=300),
         rerank=4,
         stages=(first, second),
+    )
+
+
+def toy_levels() -> Recipe:
+    """HGAN's levels above a CNN and a small BERT, both held fixed and cached, then everything."""
+    late = toy_late()
+    losses = (SDM(temperature=0.1), Levels())
+    fixed, everything = (stage.replace(losses=losses) for stage in late.stages)
+    return late.replace(
+        name="toy-levels",
+        model=late.model.replace(
+            late=None,
+            levels=LevelsSettings(
+                dim=16,
+                heads=2,
+                regions=RegionSettings(map_size=(3, 2), kernel=(2, 1), stride=(1, 1), convolution=1),
+                local=LocalMatchingSettings(hidden=8, last_temperature=0.5),
+                scores=ScoreSettings(word=0.5, phrase=0.25),
+            ),
+        ),
+        rerank="all",
+        stages=(fixed.replace(frozen=("backbone", "words", "text"), views=2), everything),
     )
 
 

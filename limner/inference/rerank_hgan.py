@@ -19,8 +19,8 @@ from limner.inference.encoding import evaluating
 from limner.inference.image_engine import BackbonePass, to_half
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.dual_encoder import DualEncoder
-from limner.models.hgan import HGAN, LEVELS, Level
 from limner.models.image import LAST_MAP
+from limner.models.levels import LEVELS, Level, LevelledEncoder
 from limner.models.local_matching import LocalMatch, Projected
 from limner.types import PairScorer, RegionFeatures, RerankScores, TokenBatch, Tokenizer
 
@@ -54,9 +54,10 @@ class HGANReranker:
         precision: Precision = "auto",
         engine: InferenceEngine = "torch",
     ) -> None:
-        if not isinstance(model, HGAN) or not model.settings.levels:
+        if not isinstance(model, LevelledEncoder) or model.level_settings is None:
             raise SettingsError("this network matches neither words nor phrases to re-rank by")
         self.model = model
+        self.settings = model.level_settings
         self.device = next(model.parameters()).device
         self.precision = pick_precision(precision, self.device)
         self._tokenizer = tokenizer
@@ -70,9 +71,9 @@ class HGANReranker:
     @property
     def region_shape(self) -> tuple[int, int, int]:
         """Rows and columns of the regions, and the numbers of each."""
-        settings = self.model.settings
+        settings = self.settings
         rows, columns = settings.regions.grid
-        return rows, columns, len(settings.levels) * settings.text.dim
+        return rows, columns, len(settings.granularities) * settings.dim
 
     @torch.inference_mode()
     def region_features(self, pixels: UInt8[np.ndarray, "images height width 3"]) -> RegionFeatures:
@@ -88,7 +89,7 @@ class HGANReranker:
         for start in range(0, len(cached), 64):
             block = torch.from_numpy(np.array(cached[start : start + 64])).to(self.device)
             with evaluating(self.model), autocast(self.precision, self.device):
-                last = self.model.read_map(block)
+                last = self.model.backbone.read_map(block)
             rows.append(self._regions(last.permute(0, 2, 3, 1)))
         return np.concatenate(rows)
 
@@ -96,13 +97,13 @@ class HGANReranker:
         with evaluating(self.model), autocast(self.precision, self.device):
             cut = self.model.cut(last.permute(0, 3, 1, 2))
         # one array a picture, whatever the levels: a store has one column of regions
-        joined = torch.cat([cut[level].float() for level in self.model.settings.levels], dim=2)
+        joined = torch.cat([cut[level].float() for level in self.model.levels], dim=2)
         return to_half(joined.view(len(joined), *self.region_shape), "the features of the regions")
 
     @torch.inference_mode()
     def project_pictures(self, regions: RegionFeatures) -> dict[Level, Projected]:
         """Project images: their part of the first layers of all their pairs."""
-        levels = self.model.settings.levels
+        levels = self.model.levels
         seen = torch.from_numpy(np.array(regions)).to(self.device).float().flatten(1, 2)
         with evaluating(self.model), autocast(self.precision, self.device):
             # chunked in the order in which `_regions` joined them
@@ -120,7 +121,7 @@ class HGANReranker:
             )
         )
         with evaluating(self.model), autocast(self.precision, self.device):
-            return self.model.project_sentences(self.model.text.encode(token_ids, phrases))
+            return self.model.project_sentences(self.model.sentence_parts(token_ids, phrases))
 
     @torch.inference_mode()
     def similarities(
@@ -196,7 +197,7 @@ class HGANReranker:
 
     def _total(self, matches: Mapping[Level, LocalMatch]) -> Float[Tensor, "images sentences"]:
         """The weighted sum over the levels; a sentence without a noun phrase has its words' similarity for both."""
-        weights = self.model.settings.scores
+        weights = self.settings.scores
         # in the settings' weights, all 1 unless set (**Decided**: the paper gives no sum)
         total = torch.stack(
             [getattr(weights, level) * match.similarity for level, match in matches.items()]
@@ -242,12 +243,12 @@ class HGANReranker:
         self, similarities: Float[np.ndarray, " images"], logits: Float[np.ndarray, " images"]
     ) -> Float[np.ndarray, " images"]:
         """The weighted sum of sentence, words and phrases."""
-        return np.asarray(self.model.settings.scores.sentence * similarities + logits, np.float32)
+        return np.asarray(self.settings.scores.sentence * similarities + logits, np.float32)
 
     def confidences(self, scores: Float[np.ndarray, " images"]) -> Float[np.ndarray, " images"]:
         """The weighted mean of what is summed, at least 0; no probability."""
-        settings = self.model.settings
-        total = settings.scores.sentence + sum(getattr(settings.scores, level) for level in settings.levels)
+        weights = self.settings.scores
+        total = weights.sentence + sum(getattr(weights, level) for level in self.settings.granularities)
         # a cosine may be negative, and all weights may be 0
         return np.asarray(np.clip(scores / max(total, 1e-9), 0, 1))
 

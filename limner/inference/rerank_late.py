@@ -18,7 +18,7 @@ from limner.data.transforms import ImageSettings
 from limner.errors import SettingsError
 from limner.inference.encoding import SENTENCES, evaluating
 from limner.inference.image_engine import BackbonePass, to_half
-from limner.inference.precision import InferenceEngine, Precision, pick_precision
+from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
 from limner.models.dual_encoder import DualEncoder
 from limner.models.image import LAST_MAP
 from limner.models.late import maxsim, maxsim_of_pairs
@@ -30,6 +30,9 @@ _PAIRS = 256
 
 _IMAGES = 1024
 """Pictures that one sentence is scored with at once."""
+
+_CACHED = 64
+"""Cached maps that are read at once."""
 
 _SCALE = 100.0
 """Cosines times this are what the attention's softmax reads, as with `PatchReranker`: nearly all of it is on the
@@ -107,13 +110,19 @@ class LateReranker:
         last = self.backbone.map_until(pixels, LAST_MAP).permute(0, 3, 1, 2)
         return to_half(self.late.regions(last), "the features of the regions")
 
+    @torch.inference_mode()
     def region_features_of_cached(
         self, cached: Float[np.ndarray, "images _height _width _channels"]
     ) -> RegionFeatures:
-        """No cache keeps patches. Raises `SettingsError`."""
-        raise SettingsError(
-            "late interaction reads patches, which are not cached; set the stage's views to 0"
-        )
+        """The same from cached features: last maps, or the maps that a learning layer reads."""
+        rows = []
+        for start in range(0, len(cached), _CACHED):
+            # a copy: torch warns of read-only memory, which a memory map is
+            block = torch.from_numpy(np.array(cached[start : start + _CACHED])).to(self.device)
+            with evaluating(self.model), autocast(self.precision, self.device):
+                last = self.model.backbone.read_map(block)
+            rows.append(to_half(self.late.regions(last), "the features of the regions"))
+        return np.concatenate(rows)
 
     def rerank(self, sentence: str, regions: RegionFeatures) -> RerankScores:
         """MaxSim with every image, and each word's attention over the regions: the mean over the word's tokens."""

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.image import ImageEncoder
-from limner.models.text_encoder import PartedNetwork
-from limner.models.text_lstm import TextLSTM
+from limner.models.text_encoder import PartedNetwork, TextEncoder
 from limner.settings import Settings
 
 
@@ -36,7 +35,7 @@ class CoAttentionSettings(Settings):
     """Latent semantic attention and its decoder; off: see `CoAttention` ("w/o SMA")."""
 
     def parts(self) -> frozenset[str]:
-        """The names of the parts of the network that it is in, with copies of the embedding's CNN and LSTM."""
+        """The names of the parts of the network that it is in, with copies of the embedding's encoders."""
         return frozenset({"backbone", "words", "text", "co_attention"})
 
     @model_validator(mode="after")
@@ -166,50 +165,42 @@ class CoAttention(nn.Module):
 
 
 class CrossEncoder(PartedNetwork):
-    """A CNN up to its last map, a word LSTM, and the co-attention above both.
+    """An image encoder up to its last map, a text encoder's states of words, and the co-attention above both.
 
-    Our name = their symbol: `regions` = I, the CNN's map cut into its places; `encode_words` = H.
+    Our name = their symbol: `regions` = I, the map cut into its places; `encode_words` = H.
 
-    CNN and LSTM start as copies of the dual encoder's, which is how stage 2 "starts from stage 1" (section 4.2). From
+    Both encoders start as copies of the dual encoder's, which is how stage 2 "starts from stage 1" (section 4.2). From
     then on they learn apart, since stage 1 goes on screening. Layers behind the last map are not copied. Raises
-    `SettingsError` for a text encoder that is no LSTM.
+    `SettingsError` for a text encoder without states of words.
+
+    A departure, where it stands above a text tower of transformers: H are the states of the tower's tokens and not of
+    an LSTM's words, and the tokens of special meaning are among them.
     """
 
     reranker = "co-attention"
     """The kind of reranker that uses it; see `DualEncoder.reranked_by`."""
 
-    def __init__(self, settings: CoAttentionSettings, backbone: ImageEncoder, text: nn.Module) -> None:
+    def __init__(self, settings: CoAttentionSettings, backbone: ImageEncoder, text: TextEncoder) -> None:
         super().__init__()
-        if not isinstance(text, TextLSTM):
+        if text.state_channels is None:
             raise SettingsError(
-                "a cross-encoder reads the words' states of an LSTM; set model.system=identity-aware"
+                "a cross-encoder reads the states of words, of an LSTM or a text tower; set "
+                "model.system=identity-aware or pretrained"
             )
         self.settings = settings
         # the embedding may have been held fixed; a VGG's fc6 and fc7, nine tenths of its weights, are never read here
         self.backbone = copy.deepcopy(backbone).set_frozen(False).requires_grad_(True).drop_head()
         self.text = copy.deepcopy(text).requires_grad_(True)
-        self.co_attention = CoAttention(settings, backbone.map_channels, text.channels)
+        self.co_attention = CoAttention(settings, backbone.map_channels, text.state_channels)
 
     def map_pictures(self, pictures: Tensor) -> Float[Tensor, "batch channels height width"]:
-        """The last map of pixels, or of their cached features.
-
-        That is uint8 (batch, 3, height, width), or a map with channels last: for the layer `backbone.learns_from`, the
-        last one where the backbone does not learn.
-        """
-        if not pictures.is_floating_point():
-            found: Tensor = self.backbone.forward_map(pictures)
-            return found
-        # the cache keeps float16 with channels last; the weights
-        # are float32, and a convolution wants both of one type
-        cached = pictures.permute(0, 3, 1, 2).float()
-        if self.backbone.learns_from is None:
-            return cached
-        return self.backbone.map_from(cached, self.backbone.learns_from)
+        """The last map of pixels, or of their cached features, as `ImageEncoder.read_map`."""
+        return self.backbone.read_map(pictures)
 
     def encode_words(
         self, numbers: Int64[Tensor, "batch words"]
     ) -> tuple[Float[Tensor, "batch words word_dim"], Bool[Tensor, "batch words"]]:
-        """The LSTM's state at each word, and which positions are before the sentence's end."""
+        """The text encoder's state at each token, and which positions are before the sentence's end."""
         return self.text.encode_words(numbers)
 
     def forward(self, pictures: Tensor, numbers: Int64[Tensor, "batch words"]) -> PairMatch:
@@ -217,14 +208,13 @@ class CrossEncoder(PartedNetwork):
         return self.co_attention(regions(self.map_pictures(pictures)), *self.encode_words(numbers))  # type: ignore[no-any-return]
 
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
-        """CNN, word table, LSTM and co-attention."""
-        above = [module for module in self.text.children() if module is not self.text.table]
+        """The image encoder, the word table, what is above it, and the co-attention."""
         return {
             "backbone": [self.backbone],
             # the word table is a part of its own: it may start from given
             # vectors, and the released dual-path code scales its rate by 1e-3
             "words": [self.text.table],
-            "text": above,
+            "text": self.text.above_table(),
             "co_attention": [self.co_attention],
         }
 

@@ -156,6 +156,11 @@ class DualEncoder(PartedNetwork):
         """The kind of its reranker (`limner.inference.rerankers`); None = the embedding ranks alone."""
         return None if self.cross_encoder is None else self.cross_encoder.reranker
 
+    @property
+    def reorders(self) -> bool:
+        """True if its reranker gives another order than the embedding."""
+        return self.reranked_by is not None
+
     def tokenize(self, sentences: Sequence[str], tokenizer: Tokenizer, *, words: bool = False) -> TokenBatch:
         """Sentences as this network reads them; with `words`, which tokens each word has."""
         phrases = "phrases" in self.needs_of_text
@@ -252,13 +257,12 @@ class DualEncoder(PartedNetwork):
 
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
         """The modules of each part; the cross-encoder has parts of its own."""
-        above = [module for module in self.text.children() if module is not self.text.table]
         return {
             "backbone": [self.backbone],
             "image_projection": [self.image_projection],
             # a word table may start from given vectors, so stages
             # freeze it or scale its rate apart from what is above it
             "words": [self.text.table],
-            "text": above,
+            "text": self.text.above_table(),
             "text_projection": [self.text_projection],
         }

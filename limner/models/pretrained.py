@@ -10,20 +10,22 @@ from typing import Any, ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.channel_norm import ChannelNorm
-from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
-from limner.models.image import BackboneSettings, build_backbone
+from limner.models.dual_encoder import DualEncoderSettings
+from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
 from limner.models.image.encoder import PixelBatch
 from limner.models.image.tower import ImageTower
 from limner.models.late import LateInteraction, LateSettings, maxsim
+from limner.models.levels import LevelledEncoder, LevelsSettings, WordsAndPhrases, expect_levels_of
 from limner.models.local_matching import LocalMatch
 from limner.models.pretrained_source import read_once
 from limner.models.text_encoder import FixedText
-from limner.models.text_tower import TextTower, TextTowerSettings
+from limner.models.text_hgan import SentenceParts
+from limner.models.text_tower import TextTower, TextTowerSettings, TokenStates
 from limner.types import PADDING
 
 DEFAULT_MODEL = "google/siglip2-base-patch16-224"
@@ -49,7 +51,16 @@ class PretrainedSettings(DualEncoderSettings):
     late: LateSettings | None = None
     """Late interaction of regions and words, which re-ranks; {} = by its defaults, None = none."""
 
-    offers: ClassVar[frozenset[str]] = DualEncoderSettings.offers | {"late"}
+    levels: LevelsSettings | None = None
+    """HGAN's words and phrases against regions, which re-rank; {} = by their defaults, None = none."""
+
+    offers: ClassVar[frozenset[str]] = DualEncoderSettings.offers | {"late", "levels", "states"}
+
+    @model_validator(mode="after")
+    def _one_reranker(self) -> "PretrainedSettings":
+        if self.late is not None and self.levels is not None:
+            raise ValueError("late and levels both re-rank; set one of them to null")
+        return self
 
     @property
     def starts_from_run(self) -> bool:
@@ -59,46 +70,63 @@ class PretrainedSettings(DualEncoderSettings):
     def identity(self) -> dict[str, Any]:
         """Without what the pair has not, so that earlier fingerprints stay, and without dropout."""
         # dropout changes no embedding of a trained network
-        without = {"dropout"} | ({"late"} if self.late is None else set())
+        without = {"dropout"} | {name for name in ("late", "levels") if getattr(self, name) is None}
         found = super().identity()
+        if self.levels is not None:
+            found["levels"] = self.levels.identity()
         return {name: found[name] for name in found if name not in without}
 
     def parts(self) -> frozenset[str]:
-        """As of every network, and the layers of late interaction."""
-        return super().parts() | self._late
+        """As of every network, and the layers of late interaction or of words and phrases."""
+        return super().parts() | self._local
 
     @property
-    def _late(self) -> frozenset[str]:
-        return frozenset() if self.late is None else frozenset({"late"})
+    def _local(self) -> frozenset[str]:
+        late = frozenset() if self.late is None else frozenset({"late"})
+        return late if self.levels is None else late | {"local"}
 
     def reached(self, *, embedding: bool, levels: bool) -> frozenset[str]:
-        """The projections are behind the embedding alone, late interaction behind MaxSim alone."""
+        """The projections are behind the embedding alone, what compares parts behind their losses alone."""
         heads = frozenset({"image_projection", "text_projection"})
         return (
-            (self.parts() - heads - self._late)
+            (self.parts() - heads - self._local)
             | (heads if embedding else frozenset())
-            | (self._late if levels else frozenset())
+            | (self._local if levels else frozenset())
         )
 
     def check_stage(self, stage: Any) -> None:
-        """MaxSim needs late interaction, and late interaction the towers' patches and tokens, which no cache keeps."""
-        if self.late is None:
-            if "late" in stage.needs:
-                raise ValueError("losses.maxsim needs late interaction; set model.late={}")
+        """The losses over parts need what compares parts, and that needs the towers' patches and tokens."""
+        if "late" in stage.needs and self.late is None:
+            raise ValueError("losses.maxsim needs late interaction; set model.late={}")
+        if "levels" in stage.needs and self.levels is None:
+            raise ValueError("losses.levels needs words and phrases; set model.levels={}")
+        if self.levels is not None:
+            expect_levels_of(stage, self.levels.granularities, "model.levels.granularities")
+        if not self._local:
             return
         frozen = set(stage.frozen)
-        cached = {
-            "image": "backbone" in frozen or stage.backbone_from is not None,
-            "text": {"words", "text"} <= frozen,
-        }
-        if stage.views and (held := [side for side, is_cached in cached.items() if is_cached]):
+        if "backbone" in frozen or stage.backbone_from is not None:
+            # a tower pools by itself: what a cache keeps of it is no map, or its map is not what is pooled
+            self._expect_cacheable(stage, "image", self.backbone.name != "auto")
+        if {"words", "text"} <= frozen:
+            self._expect_cacheable(stage, "text", self.text.feature != "own")
+            if stage.views and stage.position_shift:
+                raise ValueError(
+                    "the tokens of a text tower that is held fixed are cached as they stand; set position_shift=false, "
+                    "or views to 0"
+                )
+
+    def _expect_cacheable(self, stage: Any, side: str, cacheable: bool) -> None:
+        if stage.views and not cacheable:
+            name = "late" if self.levels is None else "levels"
             raise ValueError(
-                f"late interaction reads patches and tokens, which are not cached of the {held[0]} tower while it is "
-                "held fixed; set the stage's views to 0, or model.late=null"
+                f"{'late interaction' if name == 'late' else 'levels'} of this pair read patches and tokens, which are "
+                f"not cached of the {side} tower while it is held fixed; set the stage's views to 0, or "
+                f"model.{name}=null"
             )
 
 
-class Pretrained(DualEncoder):
+class Pretrained(LevelledEncoder):
     """Two towers and their projections; with `projection="pretrained"` both are those of one pair.
 
     Embeddings equal those of `get_image_features` and `get_text_features` before their L2 normalisation. The pair's
@@ -131,8 +159,10 @@ class Pretrained(DualEncoder):
         super().__init__(backbone, image_projection, text, text_projection, settings.dim)
         self.settings = settings
         self.late: LateInteraction | None = None
+        self.words_and_phrases: WordsAndPhrases | None = None
         # the last random draws, so that everything else starts as without it
         self._add_late()
+        self.add_levels()
         for name, layer, width in (
             ("image", image_projection, backbone.channels),
             ("text", text_projection, text.channels),
@@ -148,12 +178,29 @@ class Pretrained(DualEncoder):
         if self.settings.late is not None:
             self.late = LateInteraction(self.settings.late, self.backbone.map_channels, self.text.channels)
 
+    @property
+    def level_settings(self) -> LevelsSettings | None:
+        """Those of the settings."""
+        return self.settings.levels
+
+    def add_levels(self) -> None:
+        """Make the networks of the levels, where the settings have any, which start at random."""
+        if (settings := self.settings.levels) is not None:
+            self.words_and_phrases = WordsAndPhrases(settings, self.text.channels)
+        super().add_levels()
+
     def grow(self, settings: DualEncoderSettings) -> None:
-        """As every network; late interaction that the settings have and the network has not starts at random."""
+        """As every network; late interaction, or levels, that the settings have and the network has not start at
+        random."""
         super().grow(settings)
-        if isinstance(settings, PretrainedSettings) and settings.late is not None and self.late is None:
+        if not isinstance(settings, PretrainedSettings):
+            return
+        if settings.late is not None and self.late is None:
             self.settings = self.settings.replace(late=settings.late)
             self._add_late()
+        if settings.levels is not None and self.words_and_phrases is None:
+            self.settings = self.settings.replace(levels=settings.levels)
+            self.add_levels()
 
     @property
     def tower(self) -> ImageTower | None:
@@ -163,53 +210,110 @@ class Pretrained(DualEncoder):
 
     @property
     def reranked_by(self) -> str | None:
-        """Late interaction re-ranks; without it, the patches of a vision tower show where words point."""
-        if self.late is not None:
-            return "late"
-        return super().reranked_by if self.tower is None else "patches"
+        """A cross-encoder, late interaction or levels; else the patches of a vision tower show where words point."""
+        found = super().reranked_by
+        if found is None and self.compares_parts:
+            return "late" if self.late is not None else "hgan"
+        return "patches" if found is None and self.tower is not None else found
+
+    @property
+    def reorders(self) -> bool:
+        """As of every network; patches order nothing."""
+        return self.reranked_by not in (None, "patches")
+
+    @property
+    def compares_parts(self) -> bool:
+        """True where regions are compared with words, by late interaction or at HGAN's levels."""
+        return self.late is not None or self.settings.levels is not None
+
+    @property
+    def cached_map(self) -> str | None:  # type: ignore[override]
+        """The last map, where parts are compared."""
+        return LAST_MAP if self.compares_parts else None
 
     def kept_words(self, frozen: Collection[str]) -> FixedText | None:
-        """The text tower, while it is frozen with its table of tokens."""
-        return self.text if {"words", "text"} <= set(frozen) else None
+        """The text tower, while it is frozen with its table of tokens, or its tokens, where parts are compared."""
+        if not {"words", "text"} <= set(frozen):
+            return None
+        return TokenStates(self.text) if self.compares_parts else self.text
+
+    def sentence_parts(
+        self, token_ids: Int64[Tensor, "batch words"], phrases: Int64[Tensor, "batch words"]
+    ) -> SentenceParts:
+        """The words and phrases of sentences, and the tower's feature of each sentence."""
+        return self._parts_of(*self.text.read(token_ids), token_ids, phrases)
+
+    def _parts_of(self, feature: Tensor, states: Tensor, token_ids: Tensor, phrases: Tensor) -> SentenceParts:
+        assert self.words_and_phrases is not None
+        return self.words_and_phrases(feature, states, token_ids, phrases)  # type: ignore[no-any-return]
 
     def embed_pairs(
         self,
         images: Tensor,
         token_ids: Int64[Tensor, "rows words"],
         phrases: Int64[Tensor, "rows words"] | None = None,
-        words_below: Float[Tensor, "kept 1 channels"] | None = None,
+        words_below: Float[Tensor, "kept kept_words channels"] | None = None,
         *,
         local: bool = False,
     ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
         """As every network does; `words_below` are what the fixed tower gave for the first of the sentences.
 
-        `local` compares all pairs by late interaction, from the same pass of each tower as the embeddings.
+        `local` compares the parts of all pairs, from the same pass of each tower as the embeddings.
         """
-        if local:
-            # no cache keeps patches or tokens (`PretrainedSettings.check_stage`)
-            assert self.late is not None
-            assert words_below is None
+        if not local:
+            texts = self._texts(token_ids, words_below)
+            pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
+            return self.embed_images(pooled), texts, {}
+        if images.is_floating_point():
+            feature_map = self.backbone.read_map(images)
+            pooled = self.backbone.pool(feature_map).float()
+        else:
             pooled, feature_map = self.backbone.forward_with_map(images)
-            features, states = self.text.read(token_ids)
-            present = token_ids != PADDING
-            similarity = maxsim(
-                self.late.regions(feature_map).flatten(1, 2), self.late.words(states), present
+        features, states = self._read(token_ids, words_below)
+        texts = self.text_projection(features)
+        if self.late is None:
+            parts = self._parts_of(
+                features, states, token_ids, torch.zeros_like(token_ids) if phrases is None else phrases
             )
-            match = LocalMatch(similarity, present.any(dim=1))
-            return self.embed_images(pooled), self.text_projection(features), {"late": match}
+            return self.embed_images(pooled), texts, self.match_parts(feature_map, parts)
+        present = token_ids != PADDING
+        similarity = maxsim(self.late.regions(feature_map).flatten(1, 2), self.late.words(states), present)
+        return self.embed_images(pooled), texts, {"late": LocalMatch(similarity, present.any(dim=1))}
+
+    def _texts(self, token_ids: Tensor, words_below: Tensor | None) -> Float[Tensor, "texts dim"]:
+        """Embeddings of sentences, not normalised."""
         if words_below is None:
-            return super().embed_pairs(images, token_ids, phrases)
-        pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
-        texts = self.text_projection(words_below[:, 0].float())
+            return self.encode_texts(token_ids)
+        kept = len(words_below)
+        features = (
+            self.text.feature_of(words_below.float(), token_ids[:kept])
+            if self.compares_parts
+            else words_below[:, 0].float()
+        )
+        texts: Tensor = self.text_projection(features)
         # rows beside the batch, of mined negatives, are not in the cache
-        if len(texts) < len(token_ids):
-            texts = torch.cat([texts, self.encode_texts(token_ids[len(texts) :])])
-        return self.embed_images(pooled), texts, {}
+        return texts if kept == len(token_ids) else torch.cat([texts, self.encode_texts(token_ids[kept:])])
+
+    def _read(
+        self, token_ids: Tensor, words_below: Tensor | None
+    ) -> tuple[Float[Tensor, "texts channels"], Float[Tensor, "texts words channels"]]:
+        """The tower's features of sentences and of their tokens."""
+        if words_below is None:
+            return self.text.read(token_ids)
+        kept = len(words_below)
+        states = words_below.float()
+        if kept < len(token_ids):
+            states = torch.cat([states, self.text.read(token_ids[kept:])[1]])
+        return self.text.feature_of(states, token_ids), states
 
     def modules_of_parts(self) -> dict[str, list[nn.Module]]:
-        """As of every network; the table of tokens lies within the tower, whose other modules are "text"."""
-        late: dict[str, list[nn.Module]] = {} if self.late is None else {"late": [self.late]}
-        return {**super().modules_of_parts(), "text": _beside(self.text.tower, self.text.table), **late}
+        """As of every network, and what compares parts."""
+        found = super().modules_of_parts()
+        if self.late is not None:
+            found["late"] = [self.late]
+        if self.words_and_phrases is not None:
+            found["local"] = [self.words_and_phrases, self.branches, self.local]
+        return found
 
     def embed_patches(self, pixels: PixelBatch) -> Float[Tensor, "batch rows columns dim"]:
         """Each patch of raw pixels in the shared space, not normalised. Raises `SettingsError` without a tower."""
@@ -222,17 +326,6 @@ class Pretrained(DualEncoder):
         """Each token in the shared space, not normalised; 0 at empty positions."""
         projected: Tensor = self.text_projection(self.text.token_features(token_ids))
         return projected * (token_ids != PADDING)[:, :, None]
-
-
-def _beside(module: nn.Module, excluded: nn.Module) -> list[nn.Module]:
-    """The modules that together hold all parameters of a module but those of `excluded` within it."""
-    if excluded not in set(module.modules()):
-        return [module]
-    if module is excluded:
-        return []
-    # a parameter of a module around the table would be in no part, and would never learn
-    assert not module._parameters, type(module)
-    return [found for child in module.children() for found in _beside(child, excluded)]
 
 
 def _new_projection(channels: int, settings: PretrainedSettings) -> nn.Module:

@@ -114,6 +114,24 @@ class TextEncoder(nn.Module, ABC):
     def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
         """Features of token ids."""
 
+    def above_table(self) -> list[nn.Module]:
+        """The modules that together hold all parameters but those of the word table."""
+        return [module for module in self.children() if module is not self.table]
+
+    @property
+    def state_channels(self) -> int | None:
+        """Width of a token's state; None for an encoder that has a feature of the whole sentence alone."""
+        return None
+
+    def encode_words(
+        self, token_ids: Int64[Tensor, "batch words"]
+    ) -> tuple[Float[Tensor, "batch words channels"], Bool[Tensor, "batch words"]]:
+        """The state at each token, 0 behind a sentence's end, and which positions are before it.
+
+        At least one position of a sentence is before its end. For encoders with `state_channels`.
+        """
+        raise AssertionError(f"{type(self).__name__} has no states of single words")
+
     @property
     def token_width(self) -> int:
         """Width of the vector that stands for a token at the encoder's input.

@@ -78,6 +78,11 @@ class TextLSTM(TextEncoder):
         alone = torch.arange(1, len(self.table.weight), device=self.table.weight.device)
         return torch.cat([self.encode_words(block[:, None])[0][:, 0] for block in torch.split(alone, 1024)])
 
+    @property
+    def state_channels(self) -> int:
+        """Width of the last layer."""
+        return self.channels
+
     def encode_words(
         self, token_ids: Int64[Tensor, "batch words"]
     ) -> tuple[Float[Tensor, "batch words {self.channels}"], Bool[Tensor, "batch words"]]:

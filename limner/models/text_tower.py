@@ -26,6 +26,7 @@ from limner.models.pretrained_source import (
     transformers_library,
 )
 from limner.models.text_encoder import FixedText, TextEncoder, TextSettings
+from limner.models.text_lstm import lengths
 from limner.types import PADDING
 
 LAST = (-1,)
@@ -158,6 +159,10 @@ class TextTower(TextEncoder, FixedText):
         else:
             self.tower = empty(self.config, add_pooling_layer=False)
 
+    def above_table(self) -> list[nn.Module]:
+        """As of every text encoder; the table lies within the tower."""
+        return _beside(self.tower, self.table)
+
     @property
     def projection(self) -> nn.Module:
         """The pair's own layer into the shared space."""
@@ -196,6 +201,19 @@ class TextTower(TextEncoder, FixedText):
 
         features, states = self._of_like_length(token_ids, both)
         return features, states
+
+    @property
+    def state_channels(self) -> int:
+        """Width of a token's state, which is that of a feature."""
+        return self.channels
+
+    def encode_words(
+        self, token_ids: Int64[Tensor, "batch words"]
+    ) -> tuple[Float[Tensor, "batch words {self.channels}"], Bool[Tensor, "batch words"]]:
+        """The states of the tokens, 0 at empty positions, and which positions are before a sentence's end."""
+        states = self._of_like_length(token_ids, lambda part: (self.token_features(part),))[0]
+        places = torch.arange(token_ids.shape[1], device=token_ids.device)
+        return states, places < lengths(token_ids)[:, None]
 
     @property
     def token_width(self) -> int:
@@ -248,7 +266,11 @@ class TextTower(TextEncoder, FixedText):
         if self.settings.feature == "own":
             own: Tensor = output.pooler_output
             return own
-        states = self._states(output)
+        return self._of_states(self._states(output), present)
+
+    def _of_states(
+        self, states: Float[Tensor, "batch read {self.channels}"], present: Bool[Tensor, "batch read"]
+    ) -> Float[Tensor, "batch {self.channels}"]:
         if self.settings.feature == "first":
             return states[torch.arange(len(states), device=states.device), present.long().argmax(1)]
         # sums in float32: half precision of a long sentence loses its last digits
@@ -264,6 +286,19 @@ class TextTower(TextEncoder, FixedText):
         SigLIP's last layer of sentences lies within its tower and is applied to each token.
         """
         return self._placed(*self._run(token_ids), token_ids)
+
+    def feature_of(
+        self, states: Float[Tensor, "batch words {self.channels}"], token_ids: Int64[Tensor, "batch words"]
+    ) -> Float[Tensor, "batch {self.channels}"]:
+        """Features of sentences from what `token_features` gave of them.
+
+        Raises `SettingsError` for a pair's own feature, which the states of single tokens do not hold.
+        """
+        if self.settings.feature == "own":
+            raise SettingsError(
+                "a pair's own feature of a sentence cannot be had from the states of its tokens"
+            )
+        return self._of_states(states, token_ids != PADDING)
 
     def _placed(
         self, output: Any, present: Bool[Tensor, "batch read"], token_ids: Int64[Tensor, "batch words"]
@@ -311,6 +346,37 @@ class TextTower(TextEncoder, FixedText):
         # token ids count from 1, so that 0 is padding in every tokenizer; the tower's own count from 0
         tokens[read] = token_ids[present] - 1
         return tokens, read
+
+
+class TokenStates(FixedText):
+    """A text tower's states of single tokens, as a layer whose features are kept while the tower is held fixed."""
+
+    of_sentences = False
+
+    def __init__(self, tower: TextTower) -> None:
+        super().__init__()
+        self.tower, self.settings, self.channels = tower, tower.settings, tower.channels
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """The tower's."""
+        return self.tower.files()
+
+    def forward(
+        self, token_ids: Int64[Tensor, "batch words"]
+    ) -> Float[Tensor, "batch words {self.channels}"]:
+        """The states of the tokens in their places."""
+        return self.tower.token_features(token_ids)
+
+
+def _beside(module: nn.Module, excluded: nn.Module) -> list[nn.Module]:
+    """The modules that together hold all parameters of a module but those of `excluded` within it."""
+    if excluded not in set(module.modules()):
+        return [module]
+    if module is excluded:
+        return []
+    # a parameter of a module around the table would be in no part, and would never learn
+    assert not module._parameters, type(module)
+    return [found for child in module.children() for found in _beside(child, excluded)]
 
 
 def _fresh(settings: TextTowerSettings, vocabulary_size: int) -> tuple[Any, nn.Module]:

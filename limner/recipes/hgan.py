@@ -6,9 +6,10 @@ Paper: Zheng et al., "Hierarchical Gumbel Attention Network for Text-based Perso
 from limner.data.transforms import ImageSettings
 from limner.losses import Instance, Levels, Pair
 from limner.losses.contrastive import Contrastive
-from limner.models.hgan import HGANSettings, RegionSettings
+from limner.models.hgan import HGANSettings
 from limner.models.hub_correction import HubCorrectionSettings
 from limner.models.image import BackboneSettings
+from limner.models.levels import RegionSettings
 from limner.models.local_matching import LocalMatchingSettings
 from limner.models.text_bert import BertSettings
 from limner.models.text_hgan import HierarchicalTextSettings

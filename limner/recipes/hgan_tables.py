@@ -11,7 +11,8 @@ from functools import reduce
 from typing import Any
 
 from limner.losses import Instance, Levels, Pair
-from limner.models.hgan import HGANSettings, Level
+from limner.models.hgan import HGANSettings
+from limner.models.levels import Level
 from limner.models.text_bert import BertSettings
 from limner.recipes.table import Change, Row, Table, in_stage, recalls
 from limner.training.recipe import Recipe, StageSettings

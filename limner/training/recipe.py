@@ -462,7 +462,8 @@ class Recipe(Settings):
             raise ValueError("a stage has `reranker_pairs`, but there is no `cross_encoder` for it to learn")
         if any(kinds) and "states" not in self.model.offers:
             raise ValueError(
-                "a cross-encoder reads the words' states of an LSTM; set model.system=identity-aware"
+                "a cross-encoder reads the states of words, of an LSTM or a text tower; "
+                f"{' and '.join(f'model.system={name}' for name in systems_offering('states'))} offers them"
             )
         return self
 

@@ -322,7 +322,7 @@ class EmbeddingStage(Stage):
             correction.fill(*self.source.spread(correction.settings.items))
         encoding = self._encoding()
         # A network without a reranker, or with a recipe that asks for no re-ranking, is validated by its embedding.
-        if self.data.recipe.rerank == 0 or self.model.reranked_by is None:
+        if self.data.recipe.rerank == 0 or not self.model.reorders:
             return validate(self.data, encoding, self.val_cached)
         reranker, texts = self._reranker(), encoding.token_ids(self.data.val_tokens.token_ids)
         if self.val_cached is None:

@@ -71,8 +71,6 @@ def test_is_an_encoder_with_a_reranker_whose_regions_are_small(
     assert regions.shape == (6, *reranker_of(run).region_shape) == (6, 2, 2, 8)
     assert regions.dtype == np.float16
     np.testing.assert_allclose(np.linalg.norm(regions.astype(np.float32), axis=3), 1, atol=2e-3)
-    with pytest.raises(SettingsError, match="not cached; set the stage's views to 0"):
-        reranker_of(run).region_features_of_cached(np.zeros((1, 3, 2, 4), np.float32))
 
 
 def test_pairs_in_any_order_score_as_the_slow_twin(

@@ -3,8 +3,9 @@ import torch
 from torch.nn import functional as F
 
 from limner.errors import SettingsError
-from limner.models.hgan import HGAN, HGANSettings, RegionBranch, RegionSettings
+from limner.models.hgan import HGAN, HGANSettings
 from limner.models.image import BackboneSettings
+from limner.models.levels import RegionBranch, RegionSettings
 from limner.models.local_matching import LocalMatchingSettings
 from limner.models.text_hgan import HierarchicalTextSettings
 
@@ -108,7 +109,7 @@ def test_every_parameter_is_in_exactly_one_part() -> None:
 
 def test_cached_maps_give_what_pixels_give() -> None:
     model = tiny()
-    maps = model.read_map(pixels())
+    maps = model.backbone.read_map(pixels())
     again = model.read_pictures(maps.permute(0, 2, 3, 1))
     whole = model.read_pictures(pixels())
     torch.testing.assert_close(again.embedding, whole.embedding)

@@ -14,11 +14,15 @@ from torch import Tensor
 from limner.errors import SettingsError
 from limner.inference.import_model import import_model
 from limner.inference.trained import load_model
+from limner.losses import SDM, MaxSim
 from limner.models import late as module
 from limner.models.late import LateInteraction, LateSettings, grid_of, maxsim, maxsim_of_pairs
+from limner.models.levels import LevelsSettings
 from limner.models.pretrained import Pretrained, PretrainedSettings
 from limner.models.registry import build_network
 from limner.models.transformer_layers import set_checkpointing
+from limner.settings import Settings
+from limner.training.recipe import VocabularySettings
 from tests import towers
 from tests.reference.losses import maxsim as slow_maxsim
 from tests.toy import toy_late
@@ -234,15 +238,26 @@ def test_sentences_of_like_length_together_keep_their_places() -> None:
     torch.testing.assert_close(states, alone, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("frozen", "side"), [(("backbone",), "image"), (("words", "text"), "text"), (("text",), None)]
-)
-def test_cached_towers_are_refused(frozen: tuple[str, ...], side: str | None) -> None:
+@pytest.mark.parametrize("frozen", [("backbone",), ("words", "text"), ("backbone", "words", "text")])
+@pytest.mark.parametrize("model", [{"late": LateSettings()}, {"late": None, "levels": LevelsSettings()}])
+def test_towers_of_a_pair_are_not_cached_where_parts_are_compared(
+    frozen: tuple[str, ...], model: dict[str, Settings | None]
+) -> None:
+    """A CNN's maps and a BERT's states are; a pair pools by itself, from neither."""
     recipe = toy_late()
-    stage = recipe.stages[1].replace(frozen=frozen, views=2)
-    if side is None:
-        assert recipe.replace(stages=(stage,))
-        return
+    needs = SDM() if model["late"] is None else MaxSim()
+    stage = recipe.stages[1].replace(frozen=frozen, views=2, losses=(needs,))
+    assert recipe.replace(stages=(stage,), model=recipe.model.replace(**model))
+    pair = PretrainedSettings(**model)
+    side = "image" if "backbone" in frozen else "text"
+    plain = recipe.replace(vocabulary=VocabularySettings())
     with pytest.raises(SettingsError, match=f"not cached of the {side} tower.*views to 0"):
+        plain.replace(model=pair, stages=(stage,))
+    assert plain.replace(model=pair, stages=(stage.replace(views=0),))
+
+
+def test_cached_tokens_stand_where_they_are_read() -> None:
+    recipe = toy_late()
+    stage = recipe.stages[1].replace(frozen=("words", "text"), views=2, position_shift=True)
+    with pytest.raises(SettingsError, match="set position_shift=false, or views to 0"):
         recipe.replace(stages=(stage,))
-    assert recipe.replace(stages=(stage.replace(views=0),))

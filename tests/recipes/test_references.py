@@ -9,8 +9,9 @@ from limner.losses.registry import LOSSES
 from limner.models.known import KNOWN
 from limner.models.registry import find_system
 from limner.recipes.change import change
-from limner.recipes.references import OF_DATA, OF_LOSS, OF_SYSTEM, REFERENCES, cited_by, software
+from limner.recipes.references import OF_DATA, OF_LOSS, OF_SYSTEM, cited_by, software
 from limner.recipes.registry import RECIPES, get_recipe
+from limner.recipes.works import REFERENCES
 
 ROOT = Path(__file__).parents[2]
 _FIELD = re.compile(r"  ([a-z]+) = \{(.+)\},")
@@ -94,6 +95,13 @@ def test_networks_are_known_by_their_names() -> None:
     assert networks("hgan-cuhk-pedes") == {"he2016deep", "russakovsky2015imagenet", "devlin2019bert"}
 
 
+def works_of_pair(name: str) -> list[str]:
+    recipe = change(
+        get_recipe("clip-rstpreid"), [f"model.backbone.auto_model={name}", f"model.text.model={name}"]
+    )
+    return [entry.key for role, entry in cited_by(recipe, ()) if role == "network"]
+
+
 @pytest.mark.parametrize(
     ("name", "key"),
     [
@@ -107,19 +115,13 @@ def test_networks_are_known_by_their_names() -> None:
     ],
 )
 def test_pretrained_pairs_have_their_own_paper(name: str, key: str | None) -> None:
-    recipe = change(
-        get_recipe("clip-people"), [f"model.backbone.auto_model={name}", "model.backbone.name=auto"]
-    )
-    cited = [entry.key for role, entry in cited_by(recipe, ()) if role == "network"]
+    cited = works_of_pair(name)
     assert cited
     assert key is None or cited == [key]
 
 
 def test_a_folder_above_a_model_names_no_work() -> None:
-    recipe = change(
-        get_recipe("clip-people"), ["model.backbone.auto_model=clips/mine", "model.backbone.name=auto"]
-    )
-    assert [entry.key for role, entry in cited_by(recipe, ()) if role == "network"] == []
+    assert works_of_pair("clips/mine") == []
 
 
 def test_citation_file_says_the_same() -> None:

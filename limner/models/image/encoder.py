@@ -133,6 +133,18 @@ class ImageEncoder(nn.Module, ABC):
         """The last feature map from the map that `layer` reads, as `forward_from`."""
         return _apply(self.layers()[self.find_layer(layer) :], feature_map)
 
+    def read_map(self, pictures: Tensor) -> Float[Tensor, "batch channels _height _width"]:
+        """The last feature map of raw pixels, uint8, or of what the feature cache keeps of them.
+
+        That is a map with channels last: for the layer `learns_from`, the last one where the encoder does not learn.
+        """
+        if not pictures.is_floating_point():
+            return self.forward_map(pictures)
+        # the cache keeps float16 with channels last; the weights
+        # are float32, and a convolution wants both of one type
+        cached = pictures.permute(0, 3, 1, 2).float()
+        return cached if self.learns_from is None else self.map_from(cached, self.learns_from)
+
     def layers_before(self, layer: str) -> list[Layer]:
         """The layers that are applied before one; all of them for `LAST_MAP`. Raises as `find_layer`."""
         layers = self.layers()
