@@ -20,6 +20,7 @@ from limner.models.co_attention import CoAttentionSettings
 from limner.models.levels import LevelledEncoder
 from limner.models.pretrained import Pretrained
 from limner.recipes.change import change, start_from
+from limner.recipes.registry import get_recipe
 from limner.search.index import index_pictures
 from limner.search.store import open_store
 from limner.search.store_files import store_for
@@ -245,6 +246,16 @@ def test_levels_are_added_to_an_imported_pair(toys: Dataset, pair: Path, tmp_pat
     wider = recipe.replace(start=str(out), model=recipe.model.replace(levels=toy_levels().model.levels))  # type: ignore[attr-defined]
     with pytest.raises(SettingsError, match="the network is that of"):
         trained(toys, wider, tmp_path / "wider")
+
+
+def test_the_command_of_the_page_tunes_a_pair_with_levels(toys: Dataset, pair: Path, tmp_path: Path) -> None:
+    settings = ["model.levels={}", "stages.tune.losses.levels={}", "rerank=20"]
+    quick = ["stages.tune.epochs=1", "stages.tune.batch=8"]
+    recipe = change(start_from(get_recipe("fine-tune"), pair), settings + quick)
+    run = limner.load(trained(toys, recipe, tmp_path / "run"), device="cpu")
+    assert isinstance(run.reranker, HGANReranker)
+    # 30 kB a picture, as the page says
+    assert int(np.prod(run.reranker.region_shape)) * 2 == 30_720
 
 
 @pytest.mark.parametrize(
