@@ -112,15 +112,15 @@ function go(changes, { replace = false } = {}) {
 }
 
 /** Brings the page in line with the address. */
-async function refresh({ again = false } = {}) {
+async function refresh({ again = false, unsent = false } = {}) {
   state = readAddress();
-  fillForm(state);
+  const fresh = again || !shown || !sameSearch(state, shown);
+  fillForm(state, { unsent: unsent || !fresh });
   fillFilters(state);
   const subject = state.text || (asksSomething(state) ? t("likeAPicture") : "");
   document.title = subject ? `${subject} · limner` : "limner";
   showRanks(state.ranks);
   byId("ranks").setAttribute("aria-pressed", state.ranks);
-  const fresh = again || !shown || !sameSearch(state, shown);
   if (fresh && state.open === "") closeViewer();
   if (fresh) closeCompare();
   if (fresh && !(await find())) return;
@@ -631,7 +631,7 @@ byId("language").addEventListener("change", async (event) => {
   showChosen();
   if (store) buildFilters(store);
   showRows();
-  refresh({ again: true });
+  refresh({ again: true, unsent: true });
 });
 translate();
 
@@ -643,5 +643,4 @@ if (early.sent && words && words !== state.text) {
 }
 if (asksSomething(state)) document.body.dataset.state = "results";
 else if (matchMedia("(hover: hover)").matches) byId("text").focus();
-refresh();
-if (early.typed && !early.sent) byId("text").value = words; // the address knows nothing of them yet
+refresh({ unsent: early.typed && !early.sent }); // the address knows nothing of them yet
