@@ -322,6 +322,12 @@ def test_from_right_to_left_nothing_leaves_the_page(page: "Page", width: int) ->
     assert page.evaluate("document.activeElement.closest('li').dataset.id") == ids[1]
     open_first(page)
     assert page.evaluate("document.querySelector('#viewer .body').scrollWidth") <= width
+    # between a fact's name, which has its own direction, and its value
+    gaps = """names => names.map((name) => {
+        const words = document.createRange();
+        words.selectNodeContents(name);
+        return words.getBoundingClientRect().left - name.nextElementSibling.getBoundingClientRect().right; })"""
+    assert min(page.eval_on_selector_all("#facts dt", gaps)) >= 10
 
 
 @in_browser
