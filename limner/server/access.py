@@ -51,6 +51,10 @@ _VERBS: Mapping[Right | None, str] = {
 }
 _PATTERNS = [(method, path, compile_path(path)[0]) for method, path in (route.split() for route in NEEDED)]
 _TOKEN = "limner.token"
+# a page asks for some thirty at once: whole, two people who came through one proxy, or one who loaded it three times,
+# got a page with parts missing, which is an empty one
+_PART = 0.25
+"""A file of the page, in requests of those that need no token."""
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::[0-9]*)?", re.ASCII)
 """A name, an IPv4 address or an IPv6 address in brackets, and a port."""
 
@@ -89,7 +93,8 @@ class Access:
                 # these tell nothing, but each costs time that those with a token wait for. A probe costs no more than
                 # its refusal would, and strangers at the address of a load balancer must not keep its probes out
                 free = self.opened is None or route_path(scope) in PROBES
-                wait = 0.0 if free or self.opened is None else self.opened.take(client_of(scope))
+                cost = _PART if route_path(scope).startswith("/page/") else 1.0
+                wait = 0.0 if free or self.opened is None else self.opened.take(client_of(scope), cost)
                 app = too_many("too many requests", wait) if wait else self.app
                 return await app(scope, receive, send)
             if self.tokens is None:

@@ -202,15 +202,15 @@ class Buckets:
         self.rate, self.burst, self.clock = rate, burst, clock
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, client: str) -> float:
-        """Take a token, and return 0.0, or the seconds until there is one."""
+    def take(self, client: str, cost: float = 1.0) -> float:
+        """Take a token, or `cost` of one, and return 0.0, or the seconds until there is so much."""
         now, level = self.clock(), self._level(client)
         # out and in again, so that the order is that of the last requests and the first one is the quietest
         self._levels.pop(client, None)
-        self._levels[client] = (level - 1 if level >= 1 else level, now)
+        self._levels[client] = (level - cost if level >= cost else level, now)
         if len(self._levels) > _CLIENTS:
             self._levels.popitem(last=False)
-        return self._wait(level)
+        return self._wait(level, cost)
 
     def _level(self, client: str) -> float:
         now = self.clock()
@@ -218,8 +218,8 @@ class Buckets:
         level, since = self._levels.get(client, (float(self.burst), now))
         return min(float(self.burst), level + (now - since) * self.rate)
 
-    def _wait(self, level: float) -> float:
-        return 0.0 if level >= 1 else (1 - level) / self.rate
+    def _wait(self, level: float, cost: float) -> float:
+        return 0.0 if level >= cost else (cost - level) / self.rate
 
 
 class RateLimit:

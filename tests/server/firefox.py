@@ -42,17 +42,27 @@ class Firefox:
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
         self._number = 0
+        self._loaded: set[str] = set()
         self.complaints: list[str] = []
         self._command("session.new", capabilities={})
-        self._command("session.subscribe", events=["log.entryAdded"])
+        self._command("session.subscribe", events=["log.entryAdded", "browsingContext.load"])
         self._tab: str = self._command("browsingContext.getTree")["contexts"][0]["context"]
 
     def open(self, url: str) -> None:
         """Go to an address, until the page is loaded."""
-        self._command("browsingContext.navigate", context=self._tab, url=url, wait="complete")
+        self._load("navigate", url=url)
 
     def reload(self) -> None:
-        self._command("browsingContext.reload", context=self._tab, wait="complete")
+        self._load("reload")
+
+    def _load(self, method: str, **parameters: str) -> None:
+        # not by wait="complete": the page writes its place into the address when it is left, and Firefox takes this
+        # for the end of the navigation, while the new page is not there yet
+        begun = self._command(f"browsingContext.{method}", context=self._tab, wait="none", **parameters)
+        ends = time.monotonic() + SECONDS
+        while begun["navigation"] not in self._loaded:
+            assert time.monotonic() < ends, f"never loaded: {begun}"
+            self._read()
 
     def window(self, width: int, height: int) -> None:
         """Give the page so many pixels."""
@@ -118,12 +128,19 @@ class Firefox:
             json.dumps({"id": self._number, "method": method, "params": parameters}), text=True
         )
         while True:
-            message = json.loads(self._connection.recv(timeout=SECONDS))
-            if message.get("method") == "log.entryAdded" and message["params"]["level"] == "error":
-                self.complaints.append(str(message["params"]["text"]))
+            message = self._read()
             if message.get("id") == self._number:
                 assert message["type"] == "success", message
                 return message["result"]
+
+    def _read(self) -> Any:
+        message = json.loads(self._connection.recv(timeout=SECONDS))
+        told = message.get("params", {})
+        if message.get("method") == "log.entryAdded" and told["level"] == "error":
+            self.complaints.append(str(told["text"]))
+        elif message.get("method") == "browsingContext.load":
+            self._loaded.add(told["navigation"])
+        return message
 
 
 @contextmanager

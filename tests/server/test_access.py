@@ -9,6 +9,7 @@ from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.server.access import LOCAL, is_loopback, needs_token, read_token
 from limner.server.app import create_app
+from limner.server.page import FOLDER
 from limner.server.settings import ServerSettings
 from tests.server.serving import problem
 
@@ -129,14 +130,23 @@ def test_requests_without_a_token_cost_the_right_one_nothing(engine: Engine) -> 
 def test_addresses_that_need_no_token_have_a_limit_of_their_own(engine: Engine) -> None:
     settings = ServerSettings(token=SecretStr(TOKEN), rate=0.1, burst=3)
     client = TestClient(create_app(Store(engine), settings))
-    for path in ("/page/api.js", "/", "/page/app.js"):
+    # a page has many files: four of them count as one request
+    for path in ("/page/api.js", "/", "/page/app.js", "/page/app.js", "/", "/page/api.js"):
         assert client.get(path).status_code == 200
+    problem(client.get("/page/app.js"), 429)
     problem(client.get("/"), 429)
     problem(client.get("/openapi.json"), 429)
     # load balancers, which strangers at their address must not keep out
     for path in ("/livez", "/readyz", "/health") * 3:
         assert client.get(path).status_code == 200
     assert client.get("/v1/info", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+def test_ten_people_behind_one_address_load_the_page_at_once(engine: Engine) -> None:
+    client = TestClient(create_app(Store(engine)))
+    for _ in range(10):
+        assert client.get("/").status_code == 200
+        assert {client.get(f"/page/{part.name}").status_code for part in FOLDER.iterdir()} == {200}
 
 
 def test_guesses_are_counted_wherever_they_are_made(engine: Engine) -> None:

@@ -201,6 +201,14 @@ def test_results_say_which_rank_they_had_before_re_ranking(page: "Page") -> None
 def test_nothing_is_wider_than_a_phone(page: "Page") -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     wide = "document.documentElement.scrollWidth"
+    change(page, "info", lambda info: info.update(pictures=123_456))
+    page.goto("/")
+    page.wait_for_selector(".welcome")
+    for language in ("vi", "zh", "de", "en"):
+        page.select_option("#language", language)
+        page.wait_for_selector(f"html[lang^={language}]")
+        # "1,000 …" would say little of a number
+        assert page.evaluate("(one => one.scrollWidth <= one.clientWidth)(document.querySelector('#stock'))")
     search(page)
     shown(page)
     page.click("#filters-toggle")

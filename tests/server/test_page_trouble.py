@@ -14,6 +14,7 @@ from tests.server.browsing import (
     TEXT,
     change,
     drop,
+    open_first,
     refuse,
     search,
     searched,
@@ -21,7 +22,7 @@ from tests.server.browsing import (
 )
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, Route
+    from playwright.sync_api import Browser, Page, Route
 else:
     pytest.importorskip("playwright.sync_api")
 
@@ -37,27 +38,97 @@ def test_a_file_that_is_no_picture(page: "Page") -> None:
 
 @pytest.mark.parametrize("by", ["Enter", "button", "nothing"])
 def test_what_is_typed_before_the_page_has_its_strings_is_kept(page: "Page", by: str) -> None:
-    held: list[Route] = []
-    page.route("**/page/strings-en.js", lambda route: held.append(route))
-    page.goto("/", wait_until="commit")
-    page.wait_for_selector("#text")
-    while not held:
-        page.wait_for_timeout(20)
+    strings = before_its_strings(page)
     page.fill("#text", TEXT)
     if by == "Enter":
         page.press("#text", "Enter")
     elif by == "button":
         page.click("#search .go")
     if by == "nothing":
-        held[0].continue_()
+        strings.continue_()
         page.wait_for_selector(".welcome")
         assert page.input_value("#text") == TEXT
     else:
-        asked = searched(page, held[0].continue_)
+        asked = searched(page, strings.continue_)
         assert asked["text"] == TEXT == page.input_value("#text")
         assert shown(page)
         page.go_back()
         page.wait_for_selector(".welcome")
+
+
+def before_its_strings(page: "Page") -> "Route":
+    """Opens the page, and holds its strings back."""
+    held: list[Route] = []
+    page.route("**/page/strings-en.js", lambda route: held.append(route))
+    page.goto("/", wait_until="commit")
+    page.wait_for_selector("#text")
+    while not held:
+        page.wait_for_timeout(20)
+    return held[0]
+
+
+def test_letters_typed_while_the_page_starts_are_all_there(page: "Page") -> None:
+    strings = before_its_strings(page)
+    page.click("#text")
+    page.keyboard.type("a blue ")
+    strings.continue_()
+    page.wait_for_selector(".welcome")
+    # the space and the place between the letters, too
+    assert page.input_value("#text") == "a blue "
+    page.keyboard.press("Home")
+    page.keyboard.type("in ")
+    page.keyboard.press("End")
+    page.keyboard.type("jacket")
+    asked = searched(page, lambda: page.keyboard.press("Enter"))
+    assert asked["text"] == "in a blue jacket"
+
+
+@pytest.mark.parametrize("width", [1280, 760, 390])
+def test_the_box_stays_where_it_is_when_the_words_around_it_come(page: "Page", width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 860})
+    strings = before_its_strings(page)
+    box = "document.querySelector('.box').getBoundingClientRect().y"
+    before = page.evaluate(box)
+    strings.continue_()
+    page.wait_for_selector(".welcome")
+    assert abs(page.evaluate(box) - before) < 2
+
+
+def test_words_that_were_not_sent_stay_while_one_looks_around(page: "Page") -> None:
+    search(page)
+    shown(page)
+    page.fill("#text", f"{TEXT} and ")
+    open_first(page)
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#viewer", state="hidden")
+    page.select_option("#language", "de")
+    page.wait_for_selector("html[lang=de]")
+    page.wait_for_selector("[data-state=results]:not([data-busy])")
+    assert page.input_value("#text") == f"{TEXT} and "
+    # another search is another text
+    page.go_back()
+    page.wait_for_selector(".welcome")
+    assert page.input_value("#text") == ""
+    page.fill("#text", "a red")
+    page.click(".brand")
+    assert page.input_value("#text") == ""
+
+
+@pytest.mark.parametrize("part", ["app.js", "viewer.js", "strings-en.js"])
+def test_a_page_that_comes_in_part_says_so(browser: "Browser", page_url: str, part: str) -> None:
+    # not the page of the other tests: here it may complain
+    context = browser.new_context(base_url=page_url)
+    page = context.new_page()
+    page.route(
+        f"**/page/{part}", lambda route: route.fulfill(status=429, json={"title": "Too many requests"})
+    )
+    page.goto("/")
+    page.wait_for_selector("#broken:visible")
+    page.unroute(f"**/page/{part}")
+    search(page)
+    assert shown(page)
+    assert page.is_hidden("#broken")
+    context.close()
 
 
 def test_a_token_is_asked_for_and_kept_for_the_tab(page: "Page") -> None:

@@ -17,6 +17,7 @@ const PLAIN = {
   picture: "",
   marked: false, // whether this browser's marks move the search
   view: "",
+  plain: false, // whether the embedding's order stays as it is, without the model's re-ranking
   ranks: false, // whether results say which rank they had before re-ranking
 };
 const pictures = new Map();
@@ -39,6 +40,7 @@ export function readAddress() {
     open: values.get("open") || "",
     picture: history.state?.picture || "",
     marked: values.get("marked") === "1",
+    plain: values.get("rerank") === "0",
     ranks: values.get("ranks") === "1",
     view: values.get("view") === "many" ? "many" : "",
   };
@@ -53,6 +55,7 @@ export function writeAddress(state, { replace = false } = {}) {
   for (const condition of state.where) values.append("where", condition);
   for (const name of ["after", "before", "group", "at", "open"]) if (state[name]) values.set(name, state[name]);
   if (state.marked) values.set("marked", "1");
+  if (state.plain) values.set("rerank", "0");
   if (state.ranks) values.set("ranks", "1");
   if (state.view) values.set("view", state.view);
   const address = `${location.pathname}${location.search}${values.size ? `#${values}` : ""}`;
@@ -71,6 +74,9 @@ const ELSEWHERE = { open: "", k: 0, at: "", ranks: false }; // what is looked at
 /** What must be the same for the results to be. */
 export const sameSearch = (one, other) =>
   JSON.stringify({ ...one, ...ELSEWHERE }) === JSON.stringify({ ...other, ...ELSEWHERE });
+
+/** The same, whichever of the two orders is shown. */
+export const sameQuestion = (one, other) => sameSearch({ ...one, plain: false }, { ...other, plain: false });
 
 export const asksSomething = (state) => Boolean(state.text || state.like || pictures.has(state.picture));
 

@@ -17,6 +17,7 @@ import {
   keptPicture,
   keptPlace,
   readAddress,
+  sameQuestion,
   sameSearch,
   wasOpenedHere,
   writeAddress,
@@ -81,6 +82,7 @@ const NOTHING = {
   at: "",
   group: "",
   marked: false,
+  plain: false,
   ranks: false,
   view: "",
   ...NO_FILTERS,
@@ -112,15 +114,16 @@ function go(changes, { replace = false } = {}) {
 }
 
 /** Brings the page in line with the address. */
-async function refresh({ again = false } = {}) {
+async function refresh({ again = false, unsent = false } = {}) {
   state = readAddress();
-  fillForm(state);
+  const fresh = again || !shown || !sameSearch(state, shown);
+  fillForm(state, { unsent: unsent || !fresh });
   fillFilters(state);
   const subject = state.text || (asksSomething(state) ? t("likeAPicture") : "");
   document.title = subject ? `${subject} · limner` : "limner";
   showRanks(state.ranks);
   byId("ranks").setAttribute("aria-pressed", state.ranks);
-  const fresh = again || !shown || !sameSearch(state, shown);
+  byId("embedding-order").setAttribute("aria-pressed", state.plain);
   if (fresh && state.open === "") closeViewer();
   if (fresh) closeCompare();
   if (fresh && !(await find())) return;
@@ -234,6 +237,7 @@ function requestOf(asked) {
     before: time(asked.before),
     group: asked.group || null,
     ...(Object.keys(marks).length ? { marks } : {}),
+    ...(asked.plain ? { rerank: 0 } : {}),
   };
 }
 
@@ -243,7 +247,7 @@ function showAnswer(asked, found) {
   beginParts();
   showHits(found, judged(asked));
   showBench(asked, found);
-  keepChosen(shown && sameSearch(asked, shown) ? found.hits : []);
+  keepChosen(shown && sameQuestion(asked, shown) ? found.hits : []);
   sayList(asked);
   sayStock(found.total);
   const notice = byId("notice");
@@ -264,9 +268,14 @@ function sayList(asked) {
   const number = hits.length;
   const left = Object.keys(list.body.marks ?? {}).length;
   const best = t(matching < total - left ? "bestPassing" : "bestOf", { n: number, matching, total });
-  byId("status").textContent = !number ? t("noResults") : left ? `${best}, ${t("byMarks", { n: left })}` : best;
+  // Only where a reranker has ordered this answer, or would have: not for marks and pictures.
+  const alone = asked.text && !asked.like && !keptPicture(asked.picture) && !left;
+  const plain = alone && asked.plain && store.reranks;
+  const told = [best, left && t("byMarks", { n: left }), plain && t("notReranked")].filter(Boolean).join(", ");
+  byId("status").textContent = number ? told : t("noResults");
+  byId("embedding-order").hidden = !plain && !hits.some((hit) => hit.confidence != null);
   byId("more").hidden = complete || !number;
-  // Only where a reranker has ordered this answer: not for groups, marks and pictures.
+  // Not for groups, either: those have no rank of before.
   byId("ranks").hidden = !hits.some((hit) => hit.rank_before != null);
   byId("list-end").hidden = !complete || number <= PART;
   byId("list-end").textContent = t(number > LAST_OFFSET ? "listMost" : "listEnd", { n: number });
@@ -401,7 +410,7 @@ function showProblem(problem) {
   else byId("notice").replaceChildren(notices.trouble(known, () => refresh({ again: true })));
 }
 
-const hideEnd = () => ["more", "list-end", "ranks"].forEach((id) => (byId(id).hidden = true));
+const hideEnd = () => ["more", "list-end", "ranks", "embedding-order"].forEach((id) => (byId(id).hidden = true));
 
 function askToken() {
   const form = notices.tokenForm(hasToken(), (token) => {
@@ -567,6 +576,7 @@ byId("more").addEventListener("click", async () => {
 startPlace({ onEnd: () => !list?.going && answer && !answer.complete && (nextPart(), true), onRest: keepPlace });
 window.addEventListener("pagehide", keepPlace);
 byId("ranks").addEventListener("click", () => go({ ranks: !state.ranks }, { replace: true }));
+byId("embedding-order").addEventListener("click", () => go({ plain: !state.plain }));
 byId("forget").addEventListener("click", forget);
 document.querySelector(".brand").addEventListener("click", (event) => {
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -631,7 +641,7 @@ byId("language").addEventListener("change", async (event) => {
   showChosen();
   if (store) buildFilters(store);
   showRows();
-  refresh({ again: true });
+  refresh({ again: true, unsent: true });
 });
 translate();
 
@@ -643,5 +653,4 @@ if (early.sent && words && words !== state.text) {
 }
 if (asksSomething(state)) document.body.dataset.state = "results";
 else if (matchMedia("(hover: hover)").matches) byId("text").focus();
-refresh();
-if (early.typed && !early.sent) byId("text").value = words; // the address knows nothing of them yet
+refresh({ unsent: early.typed && !early.sent }); // the address knows nothing of them yet

@@ -45,9 +45,9 @@ export function startForm({ onSearch, onPicture, onNoPicture, onWeight }) {
 
 export const typed = () => text.value.trim();
 
-/** Shows what the address says. */
-export function fillForm(state) {
-  if (text.value.trim() !== state.text) text.value = state.text;
+/** Shows what the address says; `unsent`: words that were typed since, and not searched for, stay. */
+export function fillForm(state, { unsent = false } = {}) {
+  if (!unsent && text.value.trim() !== state.text) text.value = state.text;
   grow();
   const picture = keptPicture(state.picture);
   const image = basis.querySelector("img");

@@ -123,6 +123,8 @@ export default {
   "bestOf": "Die {n} besten von {matching} Bildern",
   "bestPassing": "Die {n} besten von {matching}, die durch die Filter kommen ({total} insgesamt)",
   "byMarks": { "one": "nach {n} Urteil; was beurteilt ist, steht in der Auswahl", "other": "nach {n} Urteilen; was beurteilt ist, steht in der Auswahl" },
+  "embeddingOrder": "Ohne Umsortieren",
+  "embeddingOrderTitle": "Die Reihenfolge nach dem Wert allein, bevor das Modell umsortiert; noch einmal gedrückt wieder umsortiert",
   "ranksBefore": "Ränge vor dem Umsortieren",
   "ranksTitle": "Der Rang nach dem Wert allein, bevor das Modell umsortiert; gleiche Werte teilen einen Rang",
   "movedUp": "↑ war {rank}",

@@ -123,6 +123,8 @@ export default {
   "bestOf": "The {n} best of {matching} pictures",
   "bestPassing": "The {n} best of {matching} that pass the filters ({total} in all)",
   "byMarks": { "one": "by {n} mark; what is marked is in the shortlist", "other": "by {n} marks; what is marked is in the shortlist" },
+  "embeddingOrder": "Without re-ranking",
+  "embeddingOrderTitle": "The order by the score alone, before the model’s re-ranking; pressed again, the re-ranked one",
   "ranksBefore": "Ranks before re-ranking",
   "ranksTitle": "The rank by the score alone, before the model’s re-ranking; equal scores share a rank",
   "movedUp": "↑ was {rank}",

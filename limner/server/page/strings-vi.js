@@ -123,6 +123,8 @@ export default {
   "bestOf": "{n} ảnh tốt nhất trong {matching} ảnh",
   "bestPassing": "{n} ảnh tốt nhất trong {matching} ảnh qua bộ lọc (tổng cộng {total})",
   "byMarks": "theo {n} đánh dấu; ảnh đã đánh dấu nằm trong danh sách chọn",
+  "embeddingOrder": "Không xếp lại",
+  "embeddingOrderTitle": "Thứ tự chỉ theo điểm, trước khi mô hình xếp lại; bấm lần nữa để xếp lại",
   "ranksBefore": "Thứ hạng trước khi xếp lại",
   "ranksTitle": "Thứ hạng chỉ theo điểm, trước khi mô hình xếp lại; điểm bằng nhau thì cùng hạng",
   "movedUp": "↑ trước là {rank}",

@@ -123,6 +123,8 @@ export default {
   "bestOf": "{matching} 张图片中最佳的 {n} 张",
   "bestPassing": "通过筛选的 {matching} 张中最佳的 {n} 张（共 {total} 张）",
   "byMarks": "依据 {n} 个标记；已标记的在候选列表中",
+  "embeddingOrder": "不重排",
+  "embeddingOrderTitle": "模型重排之前仅按分数的顺序；再按一次恢复重排",
   "ranksBefore": "重排前的名次",
   "ranksTitle": "模型重排之前仅按分数的名次；分数相同则名次相同",
   "movedUp": "↑ 原第 {rank}",
