@@ -1,7 +1,7 @@
 """The cost of a query on a server of your own: seconds of encoding, searching and decoding, and queries a second.
 
     limner serve STORE --uds measure.sock --rate 0 &
-    python -m benchmarks.query_cost unix:$PWD/measure.sock --queries queries.txt
+    python benchmarks/query_cost.py unix:$PWD/measure.sock --queries queries.txt
 
 Clients of this process ask over HTTP, each as soon as it has its answer. The seconds of the stages are the server's
 own (`limner_stage_seconds` of /metrics), divided by the queries that were answered. The answer for a machine to come:

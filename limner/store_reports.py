@@ -204,10 +204,11 @@ class ProbeReport(ResponseModel):
     """The last result of one of a server's probes."""
 
     name: ProbeName
-    """`store`: it can be read; `model`: it answers; `writer`, `uploads`, `audit`: there can be written."""
+    """`store`: it can be read; `model`: it answers; `writer`, `uploads`, `audit`: there can be written. A server
+    where `writer` or `uploads` fails answers searches, and is ready."""
 
     reason: str | None
-    """The reason why it is not ready; null = it is."""
+    """The reason why it fails; null = it does not."""
 
     took_ms: float | None
     """Milliseconds that the last probe took; null before the first one has ended."""

@@ -24,6 +24,8 @@ from tests.server.serving import COUNT, toy_engine
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
+MONITORING = DEPLOY / "monitoring"
+TEAM = (ROOT / "docs" / "team.md").read_text(encoding="utf-8")
 GIVEN = {
     "LIMNER_HOST": "localhost",
     "LIMNER_DATA": "/data",
@@ -65,6 +67,94 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
 
     assert verified(text) == ""
     assert "Typ" in verified(text.replace("Type=", "Typ="))
+
+
+def test_systemd_reads_the_units_of_the_page(tmp_path: Path) -> None:
+    """The unit for a systemd of before 253, and that of a second store, as docs/team.md makes them."""
+    older, second = (
+        line.replace("/etc/systemd/system", str(tmp_path))
+        for line in TEAM.splitlines()
+        if "limner.service" in line and line.startswith("sed ")
+    )
+    shutil.copy(DEPLOY / "limner.service", tmp_path)
+    for command in (older, second):
+        subprocess.run(["sh", "-euc", command], check=True)
+    program = tool("systemd-analyze")
+    texts = [(tmp_path / f"{name}.service").read_text() for name in ("limner", "limner-second")]
+    for name, text in zip(("limner", "limner-second"), texts, strict=True):
+        assert "\nType=notify\nExecReload=/bin/kill -HUP $MAINPID\n" in text
+        unit = tmp_path / f"{name}.service"
+        unit.write_text(text.replace("/opt/limner/bin/limner", shutil.which("true") or "/bin/true"))
+        done = subprocess.run(
+            [program, "verify", "--man=no", unit], capture_output=True, text=True, check=False
+        )
+        assert [line for line in done.stderr.splitlines() if unit.name in line] == []
+    first, other = ({line for line in text.splitlines() if "limner" in line} for text in texts)
+    assert other - first == {
+        "ExecStart=/opt/limner/bin/limner serve --config /etc/limner/second.toml",
+        "RuntimeDirectory=limner-second",
+        "LogsDirectory=limner-second",
+    }
+
+
+def test_nginx_reads_the_site_of_the_page(tmp_path: Path) -> None:
+    program, openssl = tool("nginx"), tool("openssl")
+    (site,) = re.findall(r"^```nginx\n(.*?)^```", TEAM, flags=re.MULTILINE | re.DOTALL)
+    certificate, key = tmp_path / "pictures.pem", tmp_path / "pictures.key"
+    made = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=x",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
+    subprocess.run([openssl, *made], check=True, capture_output=True)
+    for name, ours in (
+        ("/etc/ssl/pictures.pem", certificate),
+        ("/etc/ssl/private/pictures.key", key),
+        ("/etc/nginx/limner.conf", DEPLOY / "nginx.conf"),
+        ("listen 443 ssl", f"listen unix:{tmp_path}/listening ssl"),
+    ):
+        assert site.count(name) == 1, name
+        site = site.replace(name, str(ours))
+    config = tmp_path / "nginx.conf"
+    folders = " ".join(
+        f"{kind}_temp_path {tmp_path}/{kind};"
+        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    config.write_text(
+        f"pid {tmp_path}/pid; error_log {tmp_path}/errors;\nevents {{}}\nhttp {{ {folders}\n{site}\n}}\n"
+    )
+    done = subprocess.run(
+        [program, "-p", tmp_path, "-c", config, "-t"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_prometheus_reads_its_files(tmp_path: Path) -> None:
+    read = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
+    assert read["rule_files"] == ["alerts.yml"]
+    (job,) = read["scrape_configs"]
+    # the rule that asks whether it is up names it
+    assert f'up{{job="{job["job_name"]}"}}' in (MONITORING / "alerts.yml").read_text()
+    given = tomllib.loads((DEPLOY / "server.toml").read_text())
+    assert job["metrics_path"] == f"{given['root_path']}/metrics"
+    program = tool("promtool")
+    token = tmp_path / "limner.token"
+    token.write_text("x")
+    shutil.copy(MONITORING / "alerts.yml", tmp_path)
+    config = tmp_path / "prometheus.yml"
+    text = (MONITORING / "prometheus.yml").read_text()
+    config.write_text(text.replace(job["authorization"]["credentials_file"], str(token)))
+    # the rules, too
+    done = subprocess.run([program, "check", "config", config], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def _version(program: str) -> int:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "team.md").read_text(encoding="utf-8")
 # what makes an environment; tests/test_docs_commands.py looks at the same of other pages
 OF_PIP = re.compile(
-    r"python3 -m venv \.venv(-new)?|\. \.venv/bin/activate|(\.venv-new/bin/)?pip install '\.\[server\]'"
+    r"python3 -m venv \.venv(-new)?|\. \.venv(-new)?/bin/activate|(\.venv-new/bin/)?pip install 'CHECKOUT\[server\]'"
 )
 
 
@@ -45,6 +45,7 @@ def operator(toys: Dataset, toy_run: Path, tmp_path_factory: pytest.TempPathFact
     # short, since the path of a socket file has at most 108 bytes
     folder = tmp_path_factory.mktemp("team")
     (folder / "RUN").symlink_to(toy_run)
+    (folder / "CHECKOUT").symlink_to(ROOT)
     pictures = folder / "PICTURES"
     draw_toys(pictures)
     names = [json.loads(line)["file"] for line in (pictures / "captions.jsonl").read_text().splitlines()]
@@ -73,9 +74,13 @@ def test_a_new_operator_types_the_page(operator: Path) -> None:
     typed = [line for line in commands() if not OF_PIP.fullmatch(line)]
     assert len(typed) > 30
     # what a backup does not have: a client adds it before the restore
-    late = next(place for place, line in enumerate(typed) if line.startswith("cp -a backups/"))
+    late = next(place for place, line in enumerate(typed) if line.startswith("sed -i 's/^\\(allow_changes"))
     (again,) = (line for line in typed if "-d @new.json" in line)
-    typed[late:late] = [re.sub("new.json", "late.json", again)]
+    again = again.replace("new.json", "late.json")
+    # what comes between the indexing and the signal would be in the old version alone; so nothing is taken then
+    link = next(place for place, line in enumerate(typed) if "mv -T next" in line)
+    typed[link:link] = [f"if {again}; then false; fi"]
+    typed[late:late] = [again]
     # each is named before it runs, so that a failure says which it was
     script = "\n".join(f"echo '#{place}' >&2\n{line}" for place, line in enumerate(typed))
     ending = "trap 'kill $(cat server.pid measure.pid 2>/dev/null) 2>/dev/null || true' EXIT\n"
@@ -115,6 +120,8 @@ def test_a_new_operator_types_the_page(operator: Path) -> None:
 def test_what_no_test_runs_is_marked() -> None:
     """Other blocks with commands are those that change the machine."""
     kinds = re.findall(r"^```(\w*)\n", PAGE, flags=re.MULTILINE)
-    assert kinds.count("sh") == 1
-    assert set(kinds) <= {"console", "sh", "toml", "text", ""}
-    assert "*As root*" in PAGE
+    sections = re.split(r"^##+ ", PAGE, flags=re.MULTILINE)
+    assert all("*As root*" in one[: one.index("```sh\n")] for one in sections if "```sh\n" in one)
+    # read by tests/test_deploy.py
+    assert kinds.count("nginx") == 1
+    assert set(kinds) <= {"console", "sh", "toml", "text", "nginx", ""}

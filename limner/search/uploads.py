@@ -83,7 +83,9 @@ class Uploads:
             # any folder could be named by mistake, a cache whose files have hashes for names, too
             if unnamed := uploads._unnamed(files):
                 raise SettingsError(
-                    f"{folder}: uploads need a folder of their own; no picture of the store is {unnamed[0].name}"
+                    f"{folder}: uploads need a folder of their own; no picture of the store is {unnamed[0].name}. "
+                    "If clients have added it, take it in first: "
+                    f"`limner index {files.folder}/model {files.folder} {folder}`"
                 )
             with _usable(folder):
                 (folder / MARK).write_text(json.dumps(_identity(files)), encoding="utf-8")

@@ -27,6 +27,7 @@ from typing import Any
 from limner.errors import DataError, SettingsError
 from limner.server.audit_lines import Said, is_forgotten, keys_in, number_of, read_line, without
 from limner.server.audit_reports import AuditForgotten, AuditVerification
+from limner.server.ownership import keep_owner
 
 BEGIN = "begin"
 """The `request` of a line that is no request: a chain begins here, or lines that stood here were removed."""
@@ -444,6 +445,7 @@ def _replaced(file: Path, handle: int, lines: Iterator[bytes]) -> int:
     try:
         # before it has the log's name: whoever finds it there must wait for this call, too
         fcntl.flock(new, fcntl.LOCK_EX)
+        keep_owner(new, os.fstat(handle))
         with os.fdopen(os.dup(new), "wb") as text:
             for line in lines:
                 text.write(line + b"\n")

@@ -12,10 +12,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse, Response
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
@@ -35,12 +35,22 @@ _SHARE = 10
 """A probe rests for so many times the time that it took: one that reads a damaged store must not read all the time."""
 _LONGEST_REST = 60.0
 
+_OF_CHANGES = ("writer", "uploads")
+"""Probes of what changes alone need. A load balancer that is told to send nothing here when the store's disk is full
+would keep searches from being answered that can be."""
+
 _UNKNOWN = "not probed yet"
 _CHANGED = "the store has changed and is being read"
 _WORD = "a"
 """Text that the model is probed with; a model that does not know it answers as to an empty one."""
 
 log = logging.getLogger("limner.server")
+
+
+Changes = Annotated[
+    bool,
+    Query(description="True: 503 also if no picture could be added or deleted; searches may be answered."),
+]
 
 
 class Alive(ResponseModel):
@@ -183,12 +193,17 @@ class Health:
         """Be unready from now on: the server stops."""
         self._stopping = True
 
-    def faults(self) -> list[tuple[str, str]]:
-        """The parts that keep the server from being ready, each with the reason; [] if it is ready."""
+    def faults(self, *, changes: bool = False) -> list[tuple[str, str]]:
+        """The parts that keep the server from being ready, each with the reason; [] if it is ready.
+
+        `changes`: with those that keep pictures from being added and deleted alone.
+        """
         if self._stopping:
             return [("server", "it is stopping")]
         found: list[tuple[str, str]] = [
-            (one.name, one.reason) for one in self.reports() if one.reason is not None
+            (one.name, one.reason)
+            for one in self.reports()
+            if one.reason is not None and (changes or one.name not in _OF_CHANGES)
         ]
         return found or ([("store", _CHANGED)] if self._changing else [])
 
@@ -202,7 +217,7 @@ class Health:
             return
         for probe in self.probes:
             probe.begin()
-        faults = self.faults()
+        faults = self.faults(changes=True)
         # not what has only just been asked for the first time
         told = self._logged(faults)
         if told == self._known or any(reason == _UNKNOWN for _, reason in faults):
@@ -211,7 +226,8 @@ class Health:
         now = time.monotonic()
         if faults:
             self._unready_since = self._unready_since or now
-            log.warning("not ready: %s", told)
+            said = "not ready" if self.faults() else "searches are answered, changes are not"
+            log.warning("%s: %s", said, told)
         elif self._unready_since is not None:
             log.warning("ready again after %.0f s", now - self._unready_since)
             self._unready_since = None
@@ -264,9 +280,9 @@ def health_routes(health: Health) -> APIRouter:
         """Check that the process answers; needs no token. If not, start it again."""
         return Alive()
 
-    async def ready(request: Request) -> Response:
+    async def ready(request: Request, changes: bool) -> Response:
         await health.settled()
-        if faults := health.faults():
+        if faults := health.faults(changes=changes):
             request.scope[REFUSED_FOR] = "not-ready"
             errors = [{"loc": [name], "msg": reason} for name, reason in faults]
             said = "; ".join(f"{name}: {reason}" for name, reason in faults)
@@ -274,16 +290,16 @@ def health_routes(health: Health) -> APIRouter:
         told = Readiness(probes=tuple(health.reports()))
         return JSONResponse(told.model_dump(mode="json"))
 
-    description: dict[str, Any] = {"response_model": Readiness, "responses": declared(421, 500, 503)}
+    description: dict[str, Any] = {"response_model": Readiness, "responses": declared(421, 422, 500, 503)}
 
     @routes.get("/readyz", **description)
-    async def readyz(request: Request) -> Response:
+    async def readyz(request: Request, changes: Changes = False) -> Response:
         """Check that a search would be answered: the store can be read, and the model answers; needs no token."""
-        return await ready(request)
+        return await ready(request, changes)
 
     @routes.get("/health", **description)
-    async def get_health(request: Request) -> Response:
+    async def get_health(request: Request, changes: Changes = False) -> Response:
         """The same as `/readyz`."""
-        return await ready(request)
+        return await ready(request, changes)
 
     return routes

@@ -9,6 +9,8 @@ No line has a query. So of an exception only its kind and the lines of code are 
 import json
 import logging
 import sys
+import threading
+import time
 import traceback
 from datetime import UTC, datetime
 from io import TextIOBase
@@ -20,7 +22,45 @@ from limner.server.request_log import current_trace
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
+_QUIET_SECONDS = 10.0
+"""Seconds in which a warning that requests cause is written once."""
+_KNOWN = 1000
+"""Number of different warnings that are remembered."""
+
 _OURS = ("limner", "uvicorn", "uvicorn.error", "uvicorn.access")
+
+
+class Repeats(logging.Filter):
+    """Leaves out warnings and errors that requests cause again and again, and lets the next one say how many they were.
+
+    On a full disk each request has the same error: a line for each of them would fill the disk of the log, too. Those
+    of a bug pass, as do those that no request causes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        # by logger and message: when it was last written, and how many were left out since
+        self._written: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let a record pass, unless the same one did a moment ago."""
+        if record.levelno < logging.WARNING or record.exc_info or current_trace() is None:
+            return True
+        now, key = time.monotonic(), (record.name, record.getMessage())
+        with self._lock:
+            last = self._written.get(key)
+            if last is not None and now - last[0] < _QUIET_SECONDS:
+                self._written[key] = last[0], last[1] + 1
+                return False
+            if last is None and len(self._written) >= _KNOWN:
+                # the longest ago: a dict keeps the order in which its keys came
+                del self._written[next(iter(self._written))]
+            self._written.pop(key, None)
+            self._written[key] = now, 0
+        if last is not None and last[1]:
+            record.__dict__["left_out"] = last[1]
+        return True
 
 
 class _Lines(logging.Formatter):
@@ -34,6 +74,7 @@ class _Lines(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
+            "left_out": getattr(record, "left_out", None),
             "request_id": None if trace is None else trace.request,
             "trace_id": None if trace is None else trace.trace,
             "span_id": None if trace is None else trace.span,
@@ -70,6 +111,8 @@ class TextLines(_Lines):
         """Write a record, and the frames of an exception on lines of their own."""
         facts = self.facts(record)
         names = ("time", "level", "logger", "request_id", "message", "exception")
+        if "left_out" in facts:
+            facts["message"] += f" ({facts['left_out']} more like this were left out)"
         # a message of several lines must not look like several messages
         line = " ".join(str(facts[name]) for name in names if name in facts).replace("\n", " ").strip()
         return "\n".join([line, *(f"    {frame}" for frame in facts.get("frames", []))])
@@ -84,6 +127,7 @@ def log_to(
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if lines == "json" else TextLines())
+    handler.addFilter(Repeats())
     root = logging.getLogger()
     root.handlers = [handler]
     # of libraries what matters; their information may tell addresses or texts

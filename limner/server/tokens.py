@@ -20,6 +20,7 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from limner.errors import SettingsError
+from limner.server.ownership import keep_owner
 
 Right = Literal["search", "add", "erase"]
 """A right of a token: to search and look at pictures, to add pictures, to delete and erase them."""
@@ -196,9 +197,11 @@ def _changing(file: Path) -> Iterator[None]:
 def _write(file: Path, tokens: tuple[StoredToken, ...]) -> None:
     text = json.dumps(_TokenFile(tokens=tokens).model_dump(mode="json"), indent=2) + "\n"
     try:
-        # a server that reads it meanwhile must find all or nothing of it; such files are for their owner only
+        before = file.stat() if file.exists() else None
+        # a server that reads it meanwhile must find all or nothing of it; a new one is for its owner only
         with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".", delete=False) as new:
             try:
+                keep_owner(new.fileno(), before)
                 new.write(text)
                 new.flush()
                 os.fsync(new.fileno())

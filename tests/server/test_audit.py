@@ -292,6 +292,24 @@ def test_what_a_killed_trim_leaves_goes(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.parametrize("how", ["forget", "trim"])
+def test_a_log_that_root_writes_anew_stays_that_of_the_server(
+    tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the server could write no line any more, and answer nothing."""
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "fchown", lambda handle, user, group: given.append((user, group)))
+    file = tmp_path / "audit.jsonl"
+    written(file, {"request": "search", "text": "Ann in red", "found": [KEYS[0]]})
+    file.chmod(0o640)
+    if how == "forget":
+        assert forget(file, [KEYS[0]]).changed == 1
+    else:
+        assert trim(file, datetime(2099, 1, 1, tzinfo=UTC)) == 2
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert given == [(file.stat().st_uid, file.stat().st_gid)]
+
+
 @pytest.mark.parametrize("how", ["forget", "trim", "erase"])
 def test_a_link_to_the_log(tmp_path: Path, how: str) -> None:
     """The log itself is written anew, and the link still leads to it."""

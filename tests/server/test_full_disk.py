@@ -80,7 +80,11 @@ def test_the_store_is_on_a_full_disk(disk: Path, tmp_path: Path, caplog: pytest.
         before = client.post("/v1/search", json=QUESTION).json()["hits"]
         assert client.post("/v1/items", json=picture(tmp_path, 50)).status_code == 201
         with filled(disk):
-            wait_for(url, 503, "writer: the disk is full; uploads: the disk is full")
+            changes = "readyz?changes=true"
+            wait_for(url, 503, "writer: the disk is full; uploads: the disk is full", changes)
+            # a load balancer goes on sending searches, which need no room
+            reasons = {one["name"]: one["reason"] for one in wait_for(url, 200).json()["probes"]}
+            assert (reasons["store"], reasons["writer"]) == (None, "the disk is full")
             for seed in (51, 52):
                 refused = problem(client.post("/v1/items", json=picture(tmp_path, seed)), 503)
                 assert "the disk is full" in refused["detail"]
@@ -92,11 +96,12 @@ def test_the_store_is_on_a_full_disk(disk: Path, tmp_path: Path, caplog: pytest.
             counted = client.get("/metrics").text
             assert value(counted, "limner_probe_up", probe="uploads") == 0
             assert value(counted, "limner_probe_up", probe="store") == 1
+            assert value(counted, "limner_ready") == 1
             assert value(counted, "limner_refusals_total", reason="store") == 3
-            wait_for_log(caplog, "not ready: writer: ")
+            wait_for_log(caplog, "searches are answered, changes are not: writer: ")
             wait_for_log(caplog, "No space left on device")
         # nothing has to be started again
-        wait_for(url, 200)
+        wait_for(url, 200, path=changes)
         assert client.post("/v1/items", json=picture(tmp_path, 51)).status_code == 201
         assert client.get("/v1/items").json()["total"] == COUNT + 2
         found = client.post("/v1/search", json={**QUESTION, "k": 100}).json()["hits"]

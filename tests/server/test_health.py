@@ -37,11 +37,11 @@ OFTEN: dict[str, Any] = {"probe_interval": 0.05, "rate": 0}
 QUESTION = {"text": "a red coat"}
 
 
-def wait_for(url: str, status: int, reason: str = "") -> httpx.Response:
+def wait_for(url: str, status: int, reason: str = "", path: str = "readyz") -> httpx.Response:
     """The answer of `/readyz`, as soon as it has this status and reason."""
     until = time.monotonic() + 20
     while True:
-        answer = httpx.get(f"{url}/readyz", timeout=20)
+        answer = httpx.get(f"{url}/{path}", timeout=20)
         if (answer.status_code == status and reason in answer.text) or time.monotonic() > until:
             assert (answer.status_code, reason in answer.text) == (status, True), answer.text
             return answer
@@ -313,11 +313,18 @@ def test_where_the_server_may_write(engine: Engine, tmp_path: Path) -> None:
     with running(create_app(Store(engine), settings)) as url:
         names = [one["name"] for one in wait_for(url, 200).json()["probes"]]
         assert names == ["store", "model", "writer", "uploads", "audit"]
-        for folder, name in ((uploads, "uploads"), (logs, "audit")):
+        # nothing is answered without a line; uploads are needed by those who add alone
+        for folder, name, path in (
+            (uploads, "uploads", "readyz?changes=true"),
+            (logs, "audit", "readyz"),
+            (logs, "audit", "health"),
+        ):
             folder.rename(tmp_path / "away")
-            wait_for(url, 503, f"{name}: the folder is not there")
+            wait_for(url, 503, f"{name}: the folder is not there", path)
+            if name == "uploads":
+                wait_for(url, 200, "the folder is not there")
             (tmp_path / "away").rename(folder)
-            wait_for(url, 200)
+            wait_for(url, 200, path=path)
 
 
 def test_a_probe_refuses_no_writer(engine: Engine) -> None:

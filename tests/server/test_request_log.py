@@ -1,5 +1,6 @@
 """Ids, traces and lines of requests, of a real server; and that no line has a query, whatever is planted."""
 
+import errno
 import io
 import json
 import logging
@@ -15,7 +16,9 @@ import pytest
 
 from limner.search.engine import Engine
 from limner.search.store import Store
+from limner.server import log_lines, request_log
 from limner.server.app import create_app
+from limner.server.audit import AuditLog
 from limner.server.log_lines import LogFormat, LogLevel, log_to
 from limner.server.request_log import Trace, current_trace
 from limner.server.settings import ServerSettings
@@ -153,6 +156,61 @@ def test_a_line_of_text_is_one_line() -> None:
         logging.getLogger("limner.requests").info("not asked for")
     (line,) = stream.getvalue().splitlines()
     assert re.fullmatch(r"\S+ WARNING limner\.server not ready: a b", line)
+
+
+def test_a_fault_of_every_request_is_not_a_line_of_every_request(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a full disk of the audit log would fill that of the log, too."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    settings = ServerSettings(probe_interval=60, audit=tmp_path / "audit.jsonl", rate=0)
+    question = {"text": "a square", "k": 1}
+    with logged(level="warning") as stream, running(create_app(Store(engine), settings)) as url:
+        monkeypatch.setattr(AuditLog, "append", full)
+        with httpx.Client(base_url=url) as client:
+            assert {client.post("/v1/search", json=question).status_code for _ in range(30)} == {503}
+            assert client.get("/v1/items").status_code == 503
+            monkeypatch.setattr(log_lines, "_QUIET_SECONDS", 0.0)
+            assert client.get("/v1/items").status_code == 503
+    first, second = [line for line in read(stream) if "audit.jsonl" in line["message"]]
+    assert (first["level"], first["message"]) == (second["level"], second["message"])
+    assert "No space left" in first["message"]
+    assert "left_out" not in first
+    assert second["left_out"] == 30
+
+
+def test_what_no_request_causes_is_told_each_time() -> None:
+    with logged("text", "warning") as stream:
+        for _ in range(2):
+            logging.getLogger("limner.server").warning("SIGHUP: settings have been read anew")
+        token = request_log._TRACE.set(Trace("r"))
+        try:
+            for number in range(3):
+                logging.getLogger("limner.server").error("the disk is full")
+                logging.getLogger("limner.server").error("place %d", number)
+                logging.getLogger("limner.server").info("a line of debugging")
+        finally:
+            request_log._TRACE.reset(token)
+    lines = stream.getvalue().splitlines()
+    assert sum("SIGHUP" in line for line in lines) == 2
+    assert sum("disk is full" in line for line in lines) == 1
+    assert sum("place" in line for line in lines) == 3
+
+
+def test_few_different_lines_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_lines, "_KNOWN", 3)
+    repeats = log_lines.Repeats()
+    token = request_log._TRACE.set(Trace("r"))
+    try:
+        for number in range(10):
+            assert repeats.filter(logging.LogRecord("x", logging.ERROR, "", 0, f"{number}", (), None))
+        assert len(repeats._written) == 3
+        assert not repeats.filter(logging.LogRecord("x", logging.ERROR, "", 0, "9", (), None))
+    finally:
+        request_log._TRACE.reset(token)
 
 
 def test_lines_of_one_request_have_its_id(engine: Engine, tmp_path: Path) -> None:

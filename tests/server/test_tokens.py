@@ -24,6 +24,14 @@ from tests.server.serving import base64_of, problem
 
 
 @pytest.fixture
+def chowned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Owners and groups that files are given, whoever runs the test."""
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "fchown", lambda handle, user, group: given.append((user, group)))
+    return given
+
+
+@pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "tokens.json"
 
@@ -305,3 +313,26 @@ def test_what_an_erasure_shares_with_others_is_not_told(
         assert not any(report["traces"].values())
     key = erasing["add"].post("/v1/items", json=body).json()["id"]
     assert erasing["search"].post("/v1/erase", json={"ids": [key]}).json()["traces"]["visible"] > 0
+
+
+def test_a_file_stays_that_of_the_server(file: Path, chowned: list[tuple[int, int]]) -> None:
+    """Root changes it, and the server's user still reads it: systemd's has the rights of the group alone."""
+    add_token(file, "ann", ["search"])
+    assert chowned == []
+    file.chmod(0o640)
+    add_token(file, "ben", ["search"])
+    revoke_token(file, "ann")
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert chowned == [(file.stat().st_uid, file.stat().st_gid)] * 2
+
+
+def test_a_user_who_may_not_give_files_away(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    add_token(file, "ann", ["search"])
+    file.chmod(0o640)
+    monkeypatch.setattr(os, "fchown", refuse)
+    add_token(file, "ben", ["search"])
+    # the group is another one now
+    assert file.stat().st_mode & 0o777 == 0o600
