@@ -153,7 +153,7 @@ class CoAttentionReranker:
         found = np.empty(len(images), np.float32)
         for start in range(0, len(images), step):
             pairs = slice(start, start + step)
-            # the LSTM runs once a sentence: twenty candidates of a query would otherwise encode it twenty times
+            # the text encoder runs once a sentence: twenty candidates of a query would otherwise encode it twenty times
             which, rows = np.unique(sentences[pairs], return_inverse=True)
             match = self._match(regions[images[pairs]], token_ids[which], rows)
             # the last layer is in fp32: in bf16 a query's twenty logits tied, which cost a point of R@1

@@ -206,8 +206,8 @@ class TrainedModel:
 
     @property
     def rerank(self) -> First:
-        """How many of the first hits the recipe re-ranks; 0 without a reranker."""
-        first: First = self.description["recipe"].get("rerank", 20) if self.model.reranked_by else 0
+        """How many of the first hits the recipe re-ranks; 0 without a reranker that changes the order."""
+        first: First = self.description["recipe"].get("rerank", 20) if self.model.reorders else 0
         return first
 
     def encode_regions(
@@ -231,7 +231,7 @@ class TrainedModel:
         if self.reranker is None:
             raise SettingsError(
                 f"{self.path}: this checkpoint has no reranker, its embedding ranks alone; take one of a stage that "
-                "learns a cross-encoder, of HGAN with words or phrases, or of a pair with late interaction"
+                "learns a cross-encoder, of HGAN or a pair with words or phrases, or of a pair with late interaction"
             )
         return self.reranker
 

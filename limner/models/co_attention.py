@@ -170,7 +170,7 @@ class CrossEncoder(PartedNetwork):
     Our name = their symbol: `regions` = I, the map cut into its places; `encode_words` = H.
 
     Both encoders start as copies of the dual encoder's, which is how stage 2 "starts from stage 1" (section 4.2). From
-    then on they learn apart, since stage 1 goes on screening. Layers behind the last map are not copied. Raises
+    then on they learn apart, since stage 1 goes on screening. What a CNN has behind the last map is not copied. Raises
     `SettingsError` for a text encoder without states of words.
 
     A departure, where it stands above a text tower of transformers: H are the states of the tower's tokens and not of

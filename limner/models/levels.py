@@ -30,7 +30,7 @@ Sizes = tuple[int, int]
 
 
 class RegionSettings(Settings):
-    """The division of the CNN's map into regions (Table 4)."""
+    """The division of an image's last map into regions (Table 4)."""
 
     map_size: Sizes = (16, 8)
     """Rows and columns that the map is averaged to before windows are laid over it; Table 4 needs 16 × 8."""
@@ -162,7 +162,8 @@ class RegionBranch(nn.Module):
 class WordsAndPhrases(nn.Module):
     """T_w and T_p above the states that a text encoder has for single tokens.
 
-    A linear layer takes the states to C', and one Transformer encoder layer each follows for words and for phrases, as
+    A departure: tokens of special meaning, such as the end of the text, are words here. A linear layer takes the states
+    to C', and one Transformer encoder layer each follows for words and for phrases, as
     in `limner.models.text_hgan.HierarchicalText`, whose BERT the encoder stands for.
     """
 

@@ -100,13 +100,23 @@ class PretrainedSettings(DualEncoderSettings):
             raise ValueError("losses.maxsim needs late interaction; set model.late={}")
         if "levels" in stage.needs and self.levels is None:
             raise ValueError("losses.levels needs words and phrases; set model.levels={}")
+        if stage.needs & {"late", "levels"} and (beside := sorted(stage.needs & {"mined", "sextuples"})):
+            raise ValueError(
+                f"losses over regions and words compare the pairs of a batch alone, and another loss brings rows of "
+                f"{beside[0]} negatives beside it; leave one of them out"
+            )
         if self.levels is not None:
             expect_levels_of(stage, self.levels.granularities, "model.levels.granularities")
+            if "levels" in stage.needs and "phrase" in self.levels.granularities and stage.position_shift:
+                raise ValueError(
+                    "noun phrases are counted in sentences that stand at the left; set position_shift=false"
+                )
         if not self._local:
             return
         frozen = set(stage.frozen)
         if "backbone" in frozen or stage.backbone_from is not None:
-            # a tower pools by itself: what a cache keeps of it is no map, or its map is not what is pooled
+            # a pair's tower pools by itself, so its feature is not that of a cached map; which of the others do is
+            # known only once they are read
             self._expect_cacheable(stage, "image", self.backbone.name != "auto")
         if {"words", "text"} <= frozen:
             self._expect_cacheable(stage, "text", self.text.feature != "own")
@@ -120,9 +130,9 @@ class PretrainedSettings(DualEncoderSettings):
         if stage.views and not cacheable:
             name = "late" if self.levels is None else "levels"
             raise ValueError(
-                f"{'late interaction' if name == 'late' else 'levels'} of this pair read patches and tokens, which are "
-                f"not cached of the {side} tower while it is held fixed; set the stage's views to 0, or "
-                f"model.{name}=null"
+                f"{'late interaction reads' if name == 'late' else 'levels read'} patches and tokens, which are not "
+                f"cached of the {side} tower of a pair (backbone 'auto', feature 'own') while it is held fixed; set "
+                f"the stage's views to 0, or model.{name}=null"
             )
 
 
@@ -195,6 +205,17 @@ class Pretrained(LevelledEncoder):
         super().grow(settings)
         if not isinstance(settings, PretrainedSettings):
             return
+        for one, other, name in (("late", "levels", "levels"), ("levels", "late", "late interaction")):
+            if getattr(settings, one) is not None and getattr(self.settings, other) is not None:
+                raise SettingsError(
+                    f"setting 'model.{one}': the run that training starts from has {name}, and a network has one of "
+                    "both; start from a run without"
+                )
+        own = self.settings.levels
+        if own is not None and settings.levels is not None and own != settings.levels:
+            raise SettingsError(
+                "setting 'model.levels': they are those of the run that training starts from; leave them as they are"
+            )
         if settings.late is not None and self.late is None:
             self.settings = self.settings.replace(late=settings.late)
             self._add_late()
@@ -232,10 +253,16 @@ class Pretrained(LevelledEncoder):
         return LAST_MAP if self.compares_parts else None
 
     def kept_words(self, frozen: Collection[str]) -> FixedText | None:
-        """The text tower, while it is frozen with its table of tokens, or its tokens, where parts are compared."""
+        """The text tower while it is frozen with its table of tokens; the states of its tokens if parts are compared.
+
+        Raises `SettingsError` for a tower whose feature cannot be had from those.
+        """
         if not {"words", "text"} <= set(frozen):
             return None
-        return TokenStates(self.text) if self.compares_parts else self.text
+        if not self.compares_parts:
+            return self.text
+        self.text.expect_pooled_states()
+        return TokenStates(self.text)
 
     def sentence_parts(
         self, token_ids: Int64[Tensor, "batch words"], phrases: Int64[Tensor, "batch words"]

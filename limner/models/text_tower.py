@@ -290,22 +290,33 @@ class TextTower(TextEncoder, FixedText):
     def feature_of(
         self, states: Float[Tensor, "batch words {self.channels}"], token_ids: Int64[Tensor, "batch words"]
     ) -> Float[Tensor, "batch {self.channels}"]:
-        """Features of sentences from what `token_features` gave of them.
+        """Features of sentences from what `token_features` gave of them; 0 of an empty one.
 
-        Raises `SettingsError` for a pair's own feature, which the states of single tokens do not hold.
+        Raises `SettingsError` as `expect_pooled_states`.
         """
-        if self.settings.feature == "own":
-            raise SettingsError(
-                "a pair's own feature of a sentence cannot be had from the states of its tokens"
-            )
+        self.expect_pooled_states()
         return self._of_states(states, token_ids != PADDING)
+
+    def expect_pooled_states(self) -> None:
+        """Raise `SettingsError` where a sentence's feature is not made of what `token_features` gives."""
+        # SigLIP's tokens pass its last layer, and the mean of them is not the mean that `forward` takes below it
+        if self.settings.feature == "own" or self._head is not None:
+            raise SettingsError(
+                "the feature of this text tower cannot be had from the cached states of its tokens; set the stage's "
+                "views to 0"
+            )
+
+    @property
+    def _head(self) -> nn.Module | None:
+        """SigLIP's last layer of sentences, which lies within its tower."""
+        found: nn.Module | None = getattr(getattr(self.tower, "text_model", None), "head", None)
+        return found
 
     def _placed(
         self, output: Any, present: Bool[Tensor, "batch read"], token_ids: Int64[Tensor, "batch words"]
     ) -> Float[Tensor, "batch words {self.channels}"]:
-        head = getattr(getattr(self.tower, "text_model", None), "head", None)
         states = self._states(output)
-        states = states if head is None else head(states)
+        states = states if self._head is None else self._head(states)
         found = states.new_zeros(*token_ids.shape, states.shape[2])
         # both sides hold the tokens of a row in the same order, so the masks pair them up
         found[token_ids != PADDING] = states[present]
@@ -356,6 +367,8 @@ class TokenStates(FixedText):
     def __init__(self, tower: TextTower) -> None:
         super().__init__()
         self.tower, self.settings, self.channels = tower, tower.settings, tower.channels
+        # whoever computes features puts the layer back into the mode that it was in
+        self.training = tower.training
 
     def files(self) -> dict[str, dict[str, Any]]:
         """The tower's."""

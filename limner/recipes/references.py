@@ -112,6 +112,8 @@ def cited_by(recipe: "Recipe", formats: tuple[str, ...]) -> list[tuple[Role, Ref
             cite("loss", OF_LOSS.get(loss.kind, ()))
         if stage.division is not None:
             cite("part", ("qin2024noisy",))
+    if getattr(recipe.model, "levels", None):
+        cite("part", ("zheng2020hierarchical",))
     if recipe.cross_encoder is not None:
         cite("part", ("li2017identity",))
     for name, pretrained in _networks(recipe):

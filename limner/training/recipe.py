@@ -147,7 +147,7 @@ class StageSettings(Settings):
     # 10 is ours: the paper draws a new crop each time, which would cost a pass of the CNN an image and epoch.
     views: int = Field(default=10, ge=0)
     """Cached views of each picture (crops, flips) where the backbone is frozen, also in part; 0 = new every epoch, and
-    nothing cached of sentences where BERT is frozen."""
+    nothing cached of sentences where BERT, or a text tower, is frozen."""
     # A default of a loss, not an empty tuple: a stage without losses is a mistake, and is refused below.
     losses: tuple[AnyLoss, ...] = (Instance(),)
     """The losses of the weighted sum, each kind once; a stage with `reranker_pairs` has binary cross-entropy alone

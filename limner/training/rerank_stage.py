@@ -238,7 +238,7 @@ class RerankStage(Stage):
             # Every n-th pair, as `EmbeddingStage` cuts its batches.
             rows = np.array(whole[self.accelerator.process_index :: self.accelerator.num_processes])
             images = chosen.images[rows]
-            # No shift: LSTMs read from the first word.
+            # No shift: sentences are read from the first word on.
             token_ids = pairs.layout(chosen.sentences[rows], words, None)
             rng = generator(seed, index, epoch, step, self.accelerator.process_index)
             if cached is not None:
@@ -249,7 +249,7 @@ class RerankStage(Stage):
                 pictures = torch.from_numpy(pixels).permute(0, 3, 1, 2)
             inputs = {
                 "pictures": pictures,
-                # Columns that are empty in every row would cost the LSTM steps.
+                # Columns that are empty in every row would cost an LSTM steps.
                 "token_ids": torch.from_numpy(token_ids[:, : longest(token_ids)]),
                 "labels": torch.from_numpy(chosen.labels[rows]),
             }

@@ -18,7 +18,9 @@ from limner.inference.rerank_hgan import HGANReranker
 from limner.losses import SDM, Levels, LossSettings
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.levels import LevelledEncoder
-from limner.models.pretrained import Pretrained
+from limner.models.pretrained import Pretrained, PretrainedSettings
+from limner.models.registry import build_network
+from limner.models.text_tower import TextTowerSettings
 from limner.recipes.change import change, start_from
 from limner.recipes.registry import get_recipe
 from limner.search.index import index_pictures
@@ -29,7 +31,7 @@ from limner.training.objective import Objective, TrainingBatch
 from limner.training.prepare import prepare
 from limner.training.recipe import PairSettings, Recipe
 from tests import towers
-from tests.toy import toy_levels, toy_recipe
+from tests.toy import toy_late, toy_levels, toy_recipe
 from tests.training.interrupted import killed_and_resumed, same_run, stopped_and_resumed
 
 pytest.importorskip("transformers")
@@ -244,7 +246,7 @@ def test_levels_are_added_to_an_imported_pair(toys: Dataset, pair: Path, tmp_pat
     assert isinstance(run.reranker, HGANReranker)
     # a run that has them goes on with what it has, and with no others
     wider = recipe.replace(start=str(out), model=recipe.model.replace(levels=toy_levels().model.levels))  # type: ignore[attr-defined]
-    with pytest.raises(SettingsError, match="the network is that of"):
+    with pytest.raises(SettingsError, match="setting 'model.levels': they are those of the run"):
         trained(toys, wider, tmp_path / "wider")
 
 
@@ -270,6 +272,11 @@ def test_the_command_of_the_page_tunes_a_pair_with_levels(toys: Dataset, pair: P
         ('model.levels={"granularities": ["word", "word"]}', "names one twice"),
         ('model.levels={"granularities": []}', "name 'word', 'phrase' or both"),
         ('model.levels={"dim": 12, "heads": 8}', "cannot be shared"),
+        (
+            "stages.stage-2.position_shift=true",
+            "noun phrases are counted in sentences that stand at the left",
+        ),
+        ('stages.stage-2.losses.ranking={"candidates": 4}', "rows of mined negatives beside it"),
     ],
 )
 def test_levels_that_do_not_fit_are_refused(setting: str, message: str) -> None:
@@ -327,6 +334,47 @@ def test_a_cross_encoder_stopped_and_resumed_is_the_uninterrupted_run(
 ) -> None:
     stopped_and_resumed(toys, crossed(pair), tmp_path / "run", kill_at=2)
     same_run(tmp_path / "run", crossed_run)
+
+
+def test_a_stage_before_the_cross_encoder_ranks_by_the_embedding(toys: Dataset, crossed_run: Path) -> None:
+    """Patches show where words point and order nothing: nothing is re-ranked, and no store keeps them for that."""
+    run = limner.load(crossed_run / "stage-1.safetensors", device="cpu")
+    assert run.model.reranked_by == "patches"
+    assert run.rerank == 0
+    assert "re-ranked" not in evaluate_run(run, toys.split("val"), "val").protocol
+
+
+@pytest.mark.parametrize("feature", ["mean", "first"])
+def test_siglips_tokens_are_not_what_its_features_are_made_of(tmp_path: Path, feature: str) -> None:
+    """SigLIP's last layer is in its tower: tokens pass it, and a feature of their states would be another one."""
+    towers.save_siglip(tmp_path)
+    tower = TextTowerSettings(
+        model=str(tmp_path), words=towers.LENGTH, feature=feature, filled="right", masked=False
+    )
+    recipe = toy_levels()
+    network = build_network(recipe.model.replace(text=tower), 100)
+    with pytest.raises(SettingsError, match="set the stage's views to 0"):
+        network.kept_words({"words", "text"})
+    assert network.kept_words({"text"}) is None
+
+
+def test_a_run_with_one_kind_of_parts_takes_no_other(toys: Dataset, levels_run: Path, tmp_path: Path) -> None:
+    levels = toy_levels().model
+    assert isinstance(levels, PretrainedSettings)
+    assert levels.levels is not None
+    late = toy_late()
+    with pytest.raises(SettingsError, match="has levels, and a network has one of both"):
+        trained(toys, late.replace(start=str(levels_run)), tmp_path / "late")
+    # what acts in training alone is the run's, too: a recipe that says otherwise would be untrue
+    other = levels.replace(levels=levels.levels.replace(dropout=0.5))
+    with pytest.raises(SettingsError, match=r"setting 'model.levels': they are those of the run"):
+        trained(toys, toy_levels().replace(start=str(levels_run), model=other), tmp_path / "other")
+
+
+def test_levels_leave_chunks_to_a_stage_that_does_not_read_them(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_levels()
+    stage = recipe.stages[1].replace(losses=(SDM(),), chunk=4, backbone_statistics="fixed", epochs=1)
+    assert trained(toys, recipe.replace(stages=(stage,)), tmp_path / "run").is_dir()
 
 
 def test_states_of_words_are_the_towers_tokens(toys: Dataset) -> None:
