@@ -231,7 +231,7 @@ class TrainedModel:
         if self.reranker is None:
             raise SettingsError(
                 f"{self.path}: this checkpoint has no reranker, its embedding ranks alone; take one of a stage that "
-                "learns a cross-encoder, of HGAN or a pair with words or phrases, or of a pair with late interaction"
+                "learns a cross-encoder, of HGAN or a pair with words or phrases, or of one with late interaction"
             )
         return self.reranker
 
