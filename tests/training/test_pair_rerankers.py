@@ -246,7 +246,7 @@ def test_levels_are_added_to_an_imported_pair(toys: Dataset, pair: Path, tmp_pat
     assert isinstance(run.reranker, HGANReranker)
     # a run that has them goes on with what it has, and with no others
     wider = recipe.replace(start=str(out), model=recipe.model.replace(levels=toy_levels().model.levels))  # type: ignore[attr-defined]
-    with pytest.raises(SettingsError, match="setting 'model.levels': they are those of the run"):
+    with pytest.raises(SettingsError, match=r"setting 'model\.levels': they are those of the run"):
         trained(toys, wider, tmp_path / "wider")
 
 
