@@ -52,7 +52,7 @@ def read_table(path: Path) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class _Change:
-    """What a row changes in a measure, in points of percent, with its intervals where they are known.
+    """The change of a measure by a row, in points of percent, with its intervals where they are known.
 
     - `over_seeds`: half of the interval; 0 for a single seed.
     - `over_queries`: lower and upper end.
