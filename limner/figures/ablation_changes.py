@@ -92,7 +92,7 @@ def ablation_figure(
         len(names),
         1 if table["published_on"] is None else 2,
         width=2.3,
-        height=0.26 * len(rows) + 0.9,
+        height=0.3 * len(rows) + 1.1,
         grid=False,
     )
     for place, name in enumerate(names):
@@ -107,8 +107,9 @@ def ablation_figure(
         paper = [_Change(row["paper"].get(name, math.nan) - origin) for row in rows]
         of = "\n" if math.isnan(origin) else f"\nfrom {origin:.1f}"
         _draw(drawn[len(names) + place], paper, rows, f"{title}{of}", FAINT)
-    known = any(pair is not None for pair in queries)
-    captions = {0: f"here: {table['data'].partition(':')[0]} {table['split']}, {_intervals(base, known)}"}
+    drawn_over = _intervals(base, any(pair is not None for pair in queries))
+    seeds = _seeds(base) if drawn_over else f"{_seeds(base)}, no interval"
+    captions = {0: f"here: {table['data'].partition(':')[0]} {table['split']}, {seeds}"}
     if table["published_on"] is not None:
         captions[len(names)] = f"the paper: {table['published_on']}"
     for first, text in captions.items():
@@ -118,7 +119,9 @@ def ablation_figure(
         drawn[first].annotate(
             text, (0, 1), (0, 34), xycoords="axes fraction", textcoords="offset points", fontsize=9
         ).set_in_layout(False)
-    figure.supxlabel(f"points against “{base['label']}, {base['stage']}”", fontsize=9)
+    # Below and not in the captions: a table of two measures is too narrow for them.
+    against = f"points against “{base['label']}, {base['stage']}”"
+    figure.supxlabel("\n".join([against, *drawn_over]), fontsize=9)
     # Room for what stands above the titles.
     figure.set_layout_engine("constrained", rect=(0, 0, 1, 0.95), h_pad=0.16)
     return figure
@@ -209,15 +212,17 @@ def _over_queries(
     ).interval
 
 
-def _intervals(base: Mapping[str, Any], queries: bool) -> str:
-    """Seeds and what the intervals are over, for the caption."""
-    count, level = len(base["runs"]), f"{_LEVEL:.0%}"
-    runs = "seeds and draws" if any("draw" in run for run in base["runs"]) else "seeds"
-    seeds = "one seed" if count == 1 else f"{count} {runs}"
-    lines = "" if count == 1 else f"lines: {level} over {runs} (Student's t)"
-    bands = f"bands: {level} over queries (bootstrap, paired)" if queries else ""
-    return (
-        "; ".join(part for part in (seeds, lines, bands) if part)
-        if lines or bands
-        else f"{seeds}, no interval"
-    )
+def _seeds(base: Mapping[str, Any]) -> str:
+    count = len(base["runs"])
+    return "one seed" if count == 1 else f"{count} {_runs(base)}"
+
+
+def _runs(base: Mapping[str, Any]) -> str:
+    return "seeds and draws" if any("draw" in run for run in base["runs"]) else "seeds"
+
+
+def _intervals(base: Mapping[str, Any], queries: bool) -> list[str]:
+    """What the intervals are over, a line each."""
+    lines = f"lines: {_LEVEL:.0%} over {_runs(base)} (Student's t)"
+    bands = f"bands: {_LEVEL:.0%} over queries (bootstrap, paired)"
+    return [lines] * (len(base["runs"]) > 1) + [bands] * queries

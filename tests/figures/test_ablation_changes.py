@@ -46,7 +46,8 @@ def bands(axes: Any) -> dict[int, tuple[float, float]]:
 
 
 def captions(axes: Any) -> str:
-    return " ".join(text.get_text() for text in axes.texts)
+    """The line above the panels, and those below the figure."""
+    return " ".join([*(text.get_text() for text in axes.texts), axes.figure.get_supxlabel()])
 
 
 def write_values(folder: Path, of_row: dict[str, Any], *seeds: list[float]) -> None:
@@ -112,7 +113,7 @@ def test_one_seed_has_the_interval_over_paired_queries(tmp_path: Path) -> None:
     # Of two clusters one gains half of its queries: both drawn from it +50 points, neither +0.
     assert bands(here) == {1: (0, 50), 2: (0, 0)}
     assert half_widths(here) == [0, 0, 0]
-    assert "one seed; bands: 95% over queries (bootstrap, paired)" in captions(here)
+    assert "one seed points against “row a, I”\nbands: 95% over queries (bootstrap, paired)" in captions(here)
     assert bands(paper) == {}
 
 
@@ -124,7 +125,8 @@ def test_several_seeds_have_lines_and_bands(tmp_path: Path) -> None:
     assert half_widths(here)[1] == pytest.approx(12.706 * 12.5, rel=1e-3)
     # The mean of the two seeds: a quarter of the queries of one cluster.
     assert bands(here) == {1: (0, 25)}
-    assert "2 seeds; lines: 95% over seeds (Student's t); bands" in captions(here)
+    assert "2 seeds points" in captions(here)
+    assert "\nlines: 95% over seeds (Student's t)\nbands: 95% over queries" in captions(here)
 
 
 def test_values_that_are_missing_or_of_draws_make_no_band(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_values_that_are_missing_or_of_draws_make_no_band(tmp_path: Path) -> Non
     whole = {**table(first, better), "published_on": None}
     (here,) = ablation_figure(whole, folder=tmp_path).axes
     assert bands(here) == {}
-    assert captions(here).endswith("one seed, no interval")
+    assert captions(here).endswith("one seed, no interval points against “row a, I”")
     write_values(tmp_path, better, [1, 0, 1, 1])
     assert bands(ablation_figure(whole, folder=tmp_path).axes[0]) == {1: (0, 50)}
     for of_row in (first, better):
