@@ -152,7 +152,7 @@ def ablate_command(
     # asks for the extra without importing it
     if find_spec("matplotlib") is not None:
         # from the file, so that the figure is the one that `limner figure ablation` draws of it later
-        write_figure(ablation_figure(read_table(folder)), folder / "table")
+        write_figure(ablation_figure(read_table(folder), folder=folder), folder / "table")
     # the text of table.json and no second way to the same numbers
     return AblationTable(json.loads(report.to_json()))
 

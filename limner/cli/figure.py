@@ -62,7 +62,9 @@ def ablation_command(
     """Changes of an ablation table's rows against one of them, here and in the paper."""
     from limner.figures.ablation_changes import ablation_figure, read_table
 
-    return _write(ablation_figure(read_table(table), baseline), file)
+    return _write(
+        ablation_figure(read_table(table), baseline, table if table.is_dir() else table.parent), file
+    )
 
 
 @command(app, "similarities")

@@ -16,6 +16,7 @@ from typing import Any
 from limner.data.records import Dataset
 from limner.errors import CheckpointError
 from limner.evaluation.measures import STANDARD
+from limner.evaluation.per_query import write_queries
 from limner.evaluation.protocols import Protocol
 from limner.inference import load_model
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
@@ -180,7 +181,8 @@ def measure_variant(
 ) -> Trial:
     """Evaluate the checkpoint of a trained row's last stage on a split (`ranked` holds its records alone).
 
-    With a `protocol`, by its measures; otherwise by the dataset's protocol and the measures of every report.
+    With a `protocol`, by its measures; otherwise by the dataset's protocol and the measures of every report. The values
+    of each query are written to `queries_file(folder)`.
     """
     # By the stage's name: the run's best checkpoint may be of stage I, which is another row of the table.
     name = variant.recipe.stages[-1].name
@@ -188,6 +190,8 @@ def measure_variant(
     # A protocol brings its own measures.
     measures = STANDARD if protocol is None else None
     report = evaluate_run(run, ranked, split, measures, protocol=protocol, progress=progress)
+    # For intervals over queries: a row of one seed has no other, and to train it again for them would take hours.
+    write_queries(queries_file(folder), report.queries)
     # The chosen epoch is run.json's; the state knows how many were run.
     listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     chosen = next(stage for stage in listing["stages"] if stage["name"] == name)
@@ -198,6 +202,12 @@ def measure_variant(
 def run_folder(out: Path, key: str, seed: int) -> Path:
     """The run folder of a row and a seed."""
     return out / key / f"seed-{seed}"
+
+
+def queries_file(folder: Path) -> Path:
+    """The file of the values of each query, beside the run folder of a row and a seed."""
+    # Beside it and not in it: a run folder has the files of `limner train` alone.
+    return folder.with_name(f"{folder.name}.parquet")
 
 
 def order(outcomes: Sequence[Outcome], value: Callable[[Outcome], float]) -> str:

@@ -347,8 +347,9 @@ class EmbeddingStage(Stage):
 
     def _words_below(self) -> SentenceFeatures | None:
         """A frozen layer's features of the training sentences, where the stage allows a cache."""
-        layer = self.model.kept_words(self.stage.frozen)
-        if layer is None or not self.stage.views:
+        # Asked only where it is cached: a tower refuses what cannot be read back from a cache.
+        layer = self.model.kept_words(self.stage.frozen) if self.stage.views else None
+        if layer is None:
             return None
         # As for images: one process fills the cache.
         with self.accelerator.main_process_first():

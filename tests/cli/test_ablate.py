@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from limner.cli.root import app
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError
+from limner.evaluation.per_query import read_queries
 from limner.inference import load_model
 from limner.inference.evaluate_run import evaluate_run
 from limner.recipes.registry import RECIPES, RecipeEntry
@@ -58,6 +59,13 @@ def test_rows_of_table_4_share_their_first_stage(toys: Dataset, tmp_path: Path) 
         assert (tmp_path / key / "seed-0/stage-2.safetensors").exists()
     assert "shortened: the recipe has 3" in output
     assert "79.1" in output
+    # the values of each query, which the figure's intervals of one seed are made of
+    values = read_queries(tmp_path / "both-2/seed-0.parquet")
+    (row,) = (row for row in table["rows"] if row["key"] == "both-2")
+    for name, mean in row["mean"].items():
+        direction, measure = name.split()
+        assert 100 * values[direction].values[measure].mean() == pytest.approx(mean)
+    assert "bands: 95% over queries" in (tmp_path / "table.svg").read_text(encoding="utf-8")
     # run again, nothing is trained again
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.safetensors")}
     _ablate(toys, "dual-path-table-4", tmp_path, *SHORT)
