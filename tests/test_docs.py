@@ -132,7 +132,7 @@ def test_every_claim_has_its_evidence() -> None:
     claims = [row for row in rows if row[0] != "claim"]
     assert len(claims) >= 20
     for claim, _, here, verdict in claims:
-        if verdict != "not run":
+        if not verdict.startswith("not run"):
             assert "](log/2" in here, claim
             assert re.search(r"\b(confirmed|refuted|not decided)\b", verdict), claim
 

@@ -88,11 +88,13 @@ def ablation_figure(
     # Every row is measured by the same names, those of the ablation's protocol.
     names = list(base["mean"])
     queries = [None if row is base or folder is None else _queries(row, base, folder) for row in rows]
+    drawn_over = _intervals(base, any(pair is not None for pair in queries))
     figure, drawn = panels(
         len(names),
         1 if table["published_on"] is None else 2,
         width=2.3,
-        height=0.3 * len(rows) + 1.1,
+        # the lines below the panels would leave two rows of a table no height
+        height=0.3 * len(rows) + 1.1 + 0.25 * len(drawn_over),
         grid=False,
     )
     for place, name in enumerate(names):
@@ -107,7 +109,6 @@ def ablation_figure(
         paper = [_Change(row["paper"].get(name, math.nan) - origin) for row in rows]
         of = "\n" if math.isnan(origin) else f"\nfrom {origin:.1f}"
         _draw(drawn[len(names) + place], paper, rows, f"{title}{of}", FAINT)
-    drawn_over = _intervals(base, any(pair is not None for pair in queries))
     seeds = _seeds(base) if drawn_over else f"{_seeds(base)}, no interval"
     captions = {0: f"here: {table['data'].partition(':')[0]} {table['split']}, {seeds}"}
     if table["published_on"] is not None:
@@ -222,7 +223,7 @@ def _runs(base: Mapping[str, Any]) -> str:
 
 
 def _intervals(base: Mapping[str, Any], queries: bool) -> list[str]:
-    """What the intervals are over, a line each."""
+    """Say what the intervals are over, a line each."""
     lines = f"lines: {_LEVEL:.0%} over {_runs(base)} (Student's t)"
     bands = f"bands: {_LEVEL:.0%} over queries (bootstrap, paired)"
     return [lines] * (len(base["runs"]) > 1) + [bands] * queries
