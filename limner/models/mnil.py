@@ -4,7 +4,7 @@ Source: Zhang et al., "Multi-Networks Joint Learning for Large-Scale Cross-Modal
 3.3, implementation section 4.1.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +31,14 @@ class MNiLSettings(DualEncoderSettings):
     """K, width of the embedding (released code: 128)."""
     projection: Literal["free", "orthonormal"] = "free"
     """Weights of the feature-map layers: free, or with orthonormal rows after each step (released code)."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of a feature that is dropped in training before its feature-map layer (not in the paper)."""
+
+    def identity(self) -> dict[str, Any]:
+        """Without dropout, which changes no embedding of a trained network."""
+        found = super().identity()
+        del found["dropout"]
+        return found
 
 
 class MNiL(DualEncoder):
@@ -52,7 +60,10 @@ class MNiL(DualEncoder):
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
         text = TextLSTM(settings.text, vocabulary_size)
         # weights are drawn in this order: another one gives every seed other weights
-        maps = FeatureMap(backbone.channels, settings.dim), FeatureMap(text.channels, settings.dim)
+        maps = (
+            FeatureMap(backbone.channels, settings.dim, settings.dropout),
+            FeatureMap(text.channels, settings.dim, settings.dropout),
+        )
         super().__init__(backbone, maps[0], text, maps[1], settings.dim)
         self.settings = settings
         # a tuple, which nn.Module does not register: both are its projections already
@@ -78,13 +89,15 @@ class MNiL(DualEncoder):
 class FeatureMap(nn.Module):
     """A linear layer on an L2-normalised feature."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, dropout: float = 0.0) -> None:
         super().__init__()
+        # a number and no module, as in `Pretrained`: a checkpoint's names stay as they are
+        self.dropout = dropout
         self.linear = nn.Linear(inputs, outputs)
 
     def forward(self, x: Float[Tensor, "batch inputs"]) -> Float[Tensor, "batch outputs"]:
         """Map features of any length."""
-        mapped: Tensor = self.linear(F.normalize(x, dim=1))
+        mapped: Tensor = self.linear(F.dropout(F.normalize(x, dim=1), self.dropout, self.training))
         return mapped
 
     @torch.no_grad()

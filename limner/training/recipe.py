@@ -221,11 +221,11 @@ class StageSettings(Settings):
                 f"pairing=group draws a sentence for each picture; with sentences={self.sentences} there is none to "
                 "draw"
             )
-        # Chunks are of pairs, and sextuples count their rows of images from those of pairs.
-        if self.sentences == "together" and (self.chunk is not None or "sextuples" in self.needs):
+        # Chunks are of pairs.
+        if self.sentences == "together" and self.chunk is not None:
             raise ValueError(
-                "with sentences=together a batch has fewer pictures than pairs, which chunk and sextuples cannot read; "
-                "set sentences=all"
+                "with sentences=together a batch has fewer pictures than pairs, which chunk cannot read; set "
+                "sentences=all"
             )
         if self.chunk is not None and self.reranker_pairs is not None:
             raise ValueError(

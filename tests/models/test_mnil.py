@@ -42,6 +42,20 @@ def test_features_are_normalised_before_the_feature_maps() -> None:
     torch.testing.assert_close(model.encode_texts(numbers), expected)
 
 
+def test_dropout_is_of_training_alone_and_no_part_of_the_identity() -> None:
+    plain, dropping = tiny(), tiny(dropout=0.5)
+    assert plain.settings.identity() == dropping.settings.identity()
+    pooled, numbers = torch.randn(3, 64), torch.randint(1, 30, (3, 8))
+    for of_plain, of_dropping, given in (
+        (plain.embed_images, dropping.embed_images, pooled),
+        (plain.encode_texts, dropping.encode_texts, numbers),
+    ):
+        assert not torch.allclose(of_dropping(given), of_plain(given))
+        dropping.eval()
+        torch.testing.assert_close(of_dropping(given), of_plain(given))
+        dropping.train()
+
+
 def test_both_networks_end_in_one_space_and_learn() -> None:
     model = tiny()
     images = model.embed_images(model.pool_images(torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)))
