@@ -11,7 +11,9 @@ from limner.models.hub_correction import HubCorrectionSettings
 from limner.models.image import BackboneSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.text_lstm import TextLSTMSettings
+from limner.recipes.pretrained import MINILM
 from limner.training.recipe import (
+    TOWER,
     AverageSettings,
     OptimiserSettings,
     Recipe,
@@ -92,8 +94,9 @@ def mnil_flickr8k() -> Recipe:
         views=4,
         losses=(Contrastive(temperature=0.05, learnt=False),),
         average=AverageSettings(decay=0.99),
+        validate_every=2,
         optimiser=OptimiserSettings(
-            name="adamw", rate=0.001, weight_decay=0.1, clip=5.0, multipliers={"backbone": 0.5}
+            name="adamw", rate=0.002, weight_decay=0.1, clip=5.0, multipliers={"backbone": 0.25}
         ),
         schedule=ScheduleSettings(kind="cosine", warmup=0.5),
     )
@@ -101,7 +104,7 @@ def mnil_flickr8k() -> Recipe:
         name="mnil-flickr8k",
         model=MNiLSettings(
             backbone=BackboneSettings(name="mobilenet-v2", weights="imagenet"),
-            text=TextLSTMSettings(words=24, word_dim=300, hidden=384, layers=2, feature="mean"),
+            text=TextLSTMSettings(words=24, word_dim=384, hidden=384, layers=2, feature="mean"),
             dim=1024,
             dropout=0.3,
             hub_correction=HubCorrectionSettings(),
@@ -109,7 +112,7 @@ def mnil_flickr8k() -> Recipe:
         images=ImageSettings(
             resize=(224, 224), train_crop="scaled", train_area=(0.4, 1.0), test_scales=(1.0, 1.143, 1.286)
         ),
-        vocabulary=VocabularySettings(min_count=2, vectors="captions"),
+        vocabulary=VocabularySettings(min_count=2, vectors=TOWER + MINILM),
         stages=(
             first,
             first.replace(
