@@ -45,7 +45,7 @@ class TrainingBatch:
     mined: Mined | None = None
     sextuples: Sextuples | None = None
     phrases: Int64[Tensor, "text_rows words"] | None = None
-    words_below: Float[Tensor, "kept_rows kept_words width"] | None = None
+    words_below: Float[Tensor, "kept_rows kept_words channels"] | None = None
     shown: Int64[Tensor, " image_rows"] | None = None
 
     def to(self, device: torch.device) -> "TrainingBatch":

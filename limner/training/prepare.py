@@ -166,6 +166,7 @@ def _terms(recipe: Recipe, train: Dataset, started: TrainedModel | None) -> tupl
             recipe.model.backbone.auto_model,
             # not every text encoder can come pretrained
             getattr(recipe.model.text, "model", None),
+            getattr(getattr(recipe.model.text, "bert", None), "model", None),
             None if vectors in ("random", "captions") else vectors.removeprefix(TOWER),
         )
         found += [weight_terms(str(name)).model_dump(mode="json") for name in named if name is not None]

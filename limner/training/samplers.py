@@ -26,6 +26,7 @@ from limner.training.pictures import ahead, encode_all
 from limner.training.positives import PositiveSampler
 from limner.training.prepare import Prepared
 from limner.training.recipe import StageSettings
+from limner.training.sentence_features import SentenceFeatures
 
 # Hard negatives are known only when their step comes, so nothing decodes them ahead; threads share them instead.
 _DECODED = 16
@@ -38,6 +39,7 @@ class BatchSource:
     """The training split as a stage reads it.
 
     `cached` is what is cached of the images while the backbone is frozen, all or in part; None = new pixels each time.
+    `words_below` is what a text layer that is held fixed gives for the sentences, where there is one.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class BatchSource:
         self.listener = listener
         self.words = data.recipe.model.text.words
         self.cached: KeptRows | None = None
+        self.words_below: SentenceFeatures | None = None
 
     def random(self, *where: int) -> np.random.Generator:
         """The random numbers of one place in this stage, e.g. (epoch, step, process)."""
@@ -265,12 +268,17 @@ class SextupleSampler(Sampler):
         # images before sentences: both draw from the one generator
         more_images = self._images(images, epoch, step, rng).to(device)
         more_ids = torch.from_numpy(source.token_ids(sentences, rng)).to(device)
+        words_below = made.words_below
+        if words_below is not None and source.words_below is not None:
+            more_below = torch.from_numpy(source.words_below.rows(sentences, source.words)).to(device)
+            words_below = torch.cat([words_below, more_below])
         return replace(
             made,
             # Behind the positives: `Sextuples` counts its rows from the end.
             images=torch.cat([made.images, more_images]),
             token_ids=torch.cat([made.token_ids, more_ids]),
             shown=shown,
+            words_below=words_below,
             sextuples=Sextuples(
                 positives,
                 torch.stack([to_image.draws, to_text.draws], dim=1),
@@ -309,7 +317,9 @@ class SextupleSampler(Sampler):
             autocast(source.precision, source.accelerator.device),
         ):
             # The positives lie behind the batch's own rows, so one pass embeds both.
-            of_pictures, of_texts, _ = model.embed_pairs(made.images, made.token_ids)
+            of_pictures, of_texts, _ = model.embed_pairs(
+                made.images, made.token_ids, words_below=made.words_below
+            )
         rows = rows_shown(of_pictures, made.shown), of_texts
         # In fp32 and of length 1: the margin compares cosines, and bf16 keeps 8 bits of them.
         images, texts = (F.normalize(part.float(), dim=1) for part in rows)

@@ -15,8 +15,10 @@ from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.losses import Sextuple
 from limner.losses.sextuple import Direction
+from limner.models.text_bert import BertSettings
 from limner.training.loop import train
 from limner.training.objective import Objective, TrainingBatch
+from limner.training.recipe import Recipe
 from tests.toy import toy_mnil
 from tests.training.interrupted import (
     STATE,
@@ -54,6 +56,37 @@ def test_stopped_and_resumed_with_the_sentences_of_a_picture_together(toys: Data
     train(recipe, toys.split("train"), toys.split("val"), tmp_path / "whole", cpu=True)
     stopped_and_resumed(toys, recipe, tmp_path / "run", kill_at=5)
     same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def above_bert() -> Recipe:
+    """Sextuples of an LSTM above a BERT of random weights."""
+    recipe = toy_mnil()
+    bert = BertSettings(model=None, layers=1, hidden="last", width=8, heads=2)
+    return recipe.replace(
+        model=recipe.model.replace(text=recipe.model.text.replace(bert=bert, word_dim=8)),
+        stages=tuple(stage.replace(frozen=(*stage.frozen, "bert"), views=2) for stage in recipe.stages),
+    )
+
+
+def test_stopped_and_resumed_above_a_bert_and_every_row_has_its_words(
+    toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Objective.forward
+
+    def forward(self: Objective, batch: TrainingBatch) -> dict[str, torch.Tensor]:
+        # of the pairs, of their positives and of their hard negatives
+        assert batch.words_below is not None
+        with torch.no_grad():
+            expected = self.model.text.bert(batch.token_ids)  # type: ignore[operator]
+        torch.testing.assert_close(batch.words_below.float(), expected.float(), atol=2e-2, rtol=2e-2)
+        return plain(self, batch)
+
+    monkeypatch.setattr(Objective, "forward", forward)
+    recipe = above_bert()
+    train(recipe, toys.split("train"), toys.split("val"), tmp_path / "whole", cpu=True)
+    stopped_and_resumed(toys, recipe, tmp_path / "run", kill_at=5)
+    same_run(tmp_path / "run", tmp_path / "whole")
+    assert limner.load(tmp_path / "run", device="cpu").encode_texts(["a red bar"]).shape == (1, 16)
 
 
 def test_kill_9_keeps_the_queue(toys: Dataset, run: Path, tmp_path: Path) -> None:
