@@ -123,8 +123,9 @@ class MNiL(DualEncoder):
         bert = self.text.bert
         if bert is None:
             return super().modules_of_parts()
-        above = [module for module in self.text.children() if module is not bert]
-        found = {**super().modules_of_parts(), "text": above, "bert": [bert]}
+        found = super().modules_of_parts()
+        found["text"] = [module for module in self.text.children() if module is not bert]
+        found["bert"] = [bert]
         del found["words"]
         return found
 
