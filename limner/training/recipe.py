@@ -17,7 +17,7 @@ from limner.models.registry import DEFAULT_SETTINGS, ModelSettings, systems_offe
 from limner.settings import Settings
 
 TOWER = "tower:"
-"""What stands before the model that word vectors are made by."""
+"""The beginning of `vocabulary.vectors` where a text tower makes them; the model follows."""
 
 Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP", "mAP"]
 
