@@ -6,7 +6,7 @@ Figure 2, implementation section 4.2.
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
@@ -28,6 +28,14 @@ class IdentityAwareSettings(DualEncoderSettings):
 
     # a cross-encoder reads the states of its LSTM
     offers: ClassVar[frozenset[str]] = DualEncoderSettings.offers | {"states"}
+
+    @model_validator(mode="after")
+    def _words_have_a_table(self) -> "IdentityAwareSettings":
+        if self.text.bert is not None:
+            raise ValueError(
+                "text.bert is of MNiL's LSTM alone; the cross-encoder reads a table of word vectors"
+            )
+        return self
 
 
 class IdentityAware(DualEncoder):

@@ -4,17 +4,20 @@ Source: Zhang et al., "Multi-Networks Joint Learning for Large-Scale Cross-Modal
 3.3, implementation section 4.1.
 """
 
-from typing import Literal
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
+from limner.models.local_matching import LocalMatch
+from limner.models.text_encoder import FixedText
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 
 
@@ -31,6 +34,30 @@ class MNiLSettings(DualEncoderSettings):
     """K, width of the embedding (released code: 128)."""
     projection: Literal["free", "orthonormal"] = "free"
     """Weights of the feature-map layers: free, or with orthonormal rows after each step (released code)."""
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Share of a feature that is dropped in training before its feature-map layer (not in the paper)."""
+
+    def parts(self) -> frozenset[str]:
+        """As of every network; a BERT stands in place of the word vectors."""
+        found = super().parts()
+        return found if self.text.bert is None else found - {"words"} | {"bert"}
+
+    def check_stage(self, stage: Any) -> None:
+        """A BERT is held fixed, and its states are of sentences that stand at the left."""
+        if self.text.bert is None:
+            return
+        if "bert" not in stage.frozen:
+            raise ValueError("MNiL's LSTM reads a BERT that is held fixed; add 'bert' to the stage's frozen")
+        if stage.position_shift:
+            raise ValueError(
+                "the states of BERT are of sentences that stand at the left; set position_shift=false"
+            )
+
+    def identity(self) -> dict[str, Any]:
+        """Without dropout, which changes no embedding of a trained network."""
+        found = super().identity()
+        del found["dropout"]
+        return found
 
 
 class MNiL(DualEncoder):
@@ -47,12 +74,16 @@ class MNiL(DualEncoder):
     """
 
     settings: MNiLSettings
+    text: TextLSTM
 
     def __init__(self, settings: MNiLSettings, vocabulary_size: int, *, load_weights: bool = True) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
-        text = TextLSTM(settings.text, vocabulary_size)
+        text = TextLSTM(settings.text, vocabulary_size, load_weights=load_weights)
         # weights are drawn in this order: another one gives every seed other weights
-        maps = FeatureMap(backbone.channels, settings.dim), FeatureMap(text.channels, settings.dim)
+        maps = (
+            FeatureMap(backbone.channels, settings.dim, settings.dropout),
+            FeatureMap(text.channels, settings.dim, settings.dropout),
+        )
         super().__init__(backbone, maps[0], text, maps[1], settings.dim)
         self.settings = settings
         # a tuple, which nn.Module does not register: both are its projections already
@@ -68,6 +99,36 @@ class MNiL(DualEncoder):
             # the first step starts from orthonormal rows too
             self.after_step()
 
+    def embed_pairs(
+        self,
+        images: Tensor,
+        token_ids: Int64[Tensor, "rows words"],
+        phrases: Int64[Tensor, "rows words"] | None = None,
+        words_below: Float[Tensor, "rows words width"] | None = None,
+        *,
+        local: bool = False,
+    ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
+        """As every network does; `words_below` is what a BERT gave for the words of all sentences."""
+        if words_below is None:
+            return super().embed_pairs(images, token_ids, phrases)
+        pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
+        return self.embed_images(pooled), self.text_projection(self.text(token_ids, words_below)), {}
+
+    def kept_words(self, frozen: Collection[str]) -> FixedText | None:
+        """BERT, where the LSTM reads one."""
+        return self.text.bert if "bert" in frozen else None
+
+    def modules_of_parts(self) -> dict[str, list[nn.Module]]:
+        """As of every network; a BERT with its table is a part of its own in place of the word vectors."""
+        bert = self.text.bert
+        if bert is None:
+            return super().modules_of_parts()
+        found = super().modules_of_parts()
+        found["text"] = [module for module in self.text.children() if module is not bert]
+        found["bert"] = [bert]
+        del found["words"]
+        return found
+
     def after_step(self) -> None:
         """Make the feature maps orthonormal again, if the settings ask for it."""
         if self.settings.projection == "orthonormal":
@@ -78,13 +139,15 @@ class MNiL(DualEncoder):
 class FeatureMap(nn.Module):
     """A linear layer on an L2-normalised feature."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, dropout: float = 0.0) -> None:
         super().__init__()
+        # a number and no module, as in `Pretrained`: a checkpoint's names stay as they are
+        self.dropout = dropout
         self.linear = nn.Linear(inputs, outputs)
 
     def forward(self, x: Float[Tensor, "batch inputs"]) -> Float[Tensor, "batch outputs"]:
         """Map features of any length."""
-        mapped: Tensor = self.linear(F.normalize(x, dim=1))
+        mapped: Tensor = self.linear(F.dropout(F.normalize(x, dim=1), self.dropout, self.training))
         return mapped
 
     @torch.no_grad()

@@ -6,7 +6,8 @@ outputs).
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,8 +15,10 @@ from jaxtyping import Bool, Float, Int64
 from pydantic import Field
 from torch import Tensor, nn
 
+from limner.errors import CheckpointError, SettingsError
+from limner.models.text_bert import BertSettings, BertWords, whole_words
 from limner.models.text_encoder import TextEncoder, WordTableSettings
-from limner.types import PADDING
+from limner.types import PADDING, TextNeed, Tokenizer
 
 
 class TextLSTMSettings(WordTableSettings):
@@ -33,6 +36,33 @@ class TextLSTMSettings(WordTableSettings):
     """A sentence's feature: the last layer's state at its last word, or the mean of its states at all words."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Dropout on the word vectors (not in the paper)."""
+    bert: BertSettings | None = None
+    """A BERT held fixed, whose states of the words in their sentence stand in place of a table of word vectors;
+    `word_dim` is their width. MNiL alone (not in the paper). None = a table."""
+
+    @property
+    def table_width(self) -> int | None:
+        """Width of a word vector; None above BERT, which has its own."""
+        return self.word_dim if self.bert is None else None
+
+    def further_words(self) -> Sequence[str]:
+        """The whole words of a pretrained BERT, which it can read without a training sentence."""
+        return () if self.bert is None or self.bert.model is None else whole_words(self.bert.model)
+
+    def with_folder(self, folder: Path) -> "TextLSTMSettings":
+        """With the BERT whose configuration lies in the folder."""
+        if self.bert is None:
+            raise CheckpointError(f"{folder}: a checkpoint carries a BERT, and its text encoder has none")
+        return self.replace(bert=self.bert.replace(model=str(folder)))
+
+    def identity(self) -> dict[str, Any]:
+        """Without the name or folder of a BERT, whose configuration the checkpoint carries."""
+        found = super().identity()
+        # models that were trained before the setting was there keep their fingerprint
+        if self.bert is None:
+            del found["bert"]
+            return found
+        return {**found, "bert": {**found["bert"], "model": None}}
 
 
 class TextLSTM(TextEncoder):
@@ -44,20 +74,61 @@ class TextLSTM(TextEncoder):
     without a word has the state after one empty position, and a mean of 0.
     """
 
-    def __init__(self, settings: TextLSTMSettings, vocabulary_size: int) -> None:
+    def __init__(
+        self, settings: TextLSTMSettings, vocabulary_size: int, *, load_weights: bool = True
+    ) -> None:
         super().__init__()
         self.settings = settings
-        self.table = nn.Embedding(vocabulary_size + 1, settings.word_dim, padding_idx=PADDING)
-        nn.init.normal_(self.table.weight, std=0.1)
-        # padding_idx keeps this row's gradient at 0, but `normal_` has written over its zeros
-        self.table.weight.data[PADDING].zero_()
+        self.bert: BertWords | None = None
+        if settings.bert is None:
+            table = nn.Embedding(vocabulary_size + 1, settings.word_dim, padding_idx=PADDING)
+            nn.init.normal_(table.weight, std=0.1)
+            # padding_idx keeps this row's gradient at 0, but `normal_` has written over its zeros
+            table.weight.data[PADDING].zero_()
+            # nn.Module keeps it among its modules, where the property of this name reads it
+            self.table = table  # type: ignore[misc]
+        else:
+            self.bert = BertWords(settings.bert, vocabulary_size, load_weights=load_weights)
+            if self.bert.channels != settings.word_dim:
+                raise SettingsError(
+                    f"setting 'model.text.word_dim': {settings.word_dim}, but the states of the words have "
+                    f"{self.bert.channels} numbers"
+                )
         self.dropout = nn.Dropout(settings.dropout)
         self.lstm = nn.LSTM(settings.word_dim, settings.hidden, settings.layers, batch_first=True)
         self.channels = settings.hidden
 
-    def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
-        """The last hidden states, or their means."""
-        states, present = self.encode_words(token_ids)
+    @property
+    def table(self) -> nn.Embedding:  # type: ignore[override]
+        """The word vectors, or BERT's own table of pieces."""
+        if self.bert is not None:
+            return self.bert.table
+        found: nn.Embedding = self._modules["table"]  # type: ignore[assignment]
+        return found
+
+    @property
+    def needs_of_text(self) -> frozenset[TextNeed]:  # type: ignore[override]
+        """BERT splits limner's words into its own pieces, and gives a state for each word."""
+        return frozenset() if self.bert is None else frozenset({"whole words"})
+
+    def read_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Tell BERT what the words of the tokenizer are."""
+        if self.bert is not None:
+            self.bert.read_vocabulary(tokenizer.entries)
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """The configuration of a pretrained BERT; one that starts at random is built from the settings alone."""
+        if self.bert is None or self.bert.settings.model is None:
+            return {}
+        return self.bert.files()
+
+    def forward(
+        self,
+        token_ids: Int64[Tensor, "batch words"],
+        words_below: Float[Tensor, "batch words width"] | None = None,
+    ) -> Float[Tensor, "batch {self.channels}"]:
+        """The last hidden states, or their means; `words_below` as `encode_words` takes them."""
+        states, present = self.encode_words(token_ids, words_below)
         if self.settings.feature == "mean":
             # `present` counts the first position of an empty sentence and the padding before a shifted one, too.
             filled = token_ids != PADDING
@@ -75,7 +146,8 @@ class TextLSTM(TextEncoder):
 
         **Decided**: a word is read as a sentence of its own; the paper does not say in which it stands.
         """
-        alone = torch.arange(1, len(self.table.weight), device=self.table.weight.device)
+        rows = len(self.table.weight if self.bert is None else self.bert.pieces)
+        alone = torch.arange(1, rows, device=self.table.weight.device)
         return torch.cat([self.encode_words(block[:, None])[0][:, 0] for block in torch.split(alone, 1024)])
 
     @property
@@ -84,16 +156,25 @@ class TextLSTM(TextEncoder):
         return self.channels
 
     def encode_words(
-        self, token_ids: Int64[Tensor, "batch words"]
+        self,
+        token_ids: Int64[Tensor, "batch words"],
+        words_below: Float[Tensor, "batch words width"] | None = None,
     ) -> tuple[Float[Tensor, "batch words {self.channels}"], Bool[Tensor, "batch words"]]:
-        """The last layer's state at each word, 0 behind a sentence's end, and which positions are before it."""
+        """The last layer's state at each word, 0 behind a sentence's end, and which positions are before it.
+
+        `words_below` is what BERT gives for the words, where it was computed before.
+        """
+        if self.bert is not None and words_below is None:
+            with torch.no_grad():
+                words_below = self.bert(token_ids)
         ends = lengths(token_ids)
         present = torch.arange(token_ids.shape[1], device=token_ids.device) < ends[:, None]
         # on an accelerator each step of a loop is several small kernels; nn.LSTM is one call of cuDNN there
         if token_ids.device.type == "cpu":
-            return self._packed(token_ids, ends, present), present
+            return self._packed(token_ids, words_below, ends, present), present
         longest = int(ends.max())
-        states, _ = self.lstm(self.dropout(self.table(token_ids[:, :longest])))
+        read = self.table(token_ids[:, :longest]) if words_below is None else words_below[:, :longest].float()
+        states, _ = self.lstm(self.dropout(read))
         # a state depends on what stands before it alone, so what lies behind a sentence's end is cut off
         kept = torch.where(present[:, :longest, None], states, 0)
         return F.pad(kept, (0, 0, 0, token_ids.shape[1] - longest)), present
@@ -101,6 +182,7 @@ class TextLSTM(TextEncoder):
     def _packed(
         self,
         token_ids: Int64[Tensor, "batch words"],
+        words_below: Float[Tensor, "batch words width"] | None,
         ends: Int64[Tensor, " batch"],
         present: Bool[Tensor, "batch words"],
     ) -> Float[Tensor, "batch words {self.channels}"]:
@@ -112,7 +194,8 @@ class TextLSTM(TextEncoder):
         counts = [count for count in present.sum(dim=0).tolist() if count]
         # from places in the sorted order back to rows of the batch
         row = order[row]
-        packed = run_packed(self.lstm, self.dropout(self.table(token_ids[row, place])), counts)
+        read = self.table(token_ids[row, place]) if words_below is None else words_below[row, place].float()
+        packed = run_packed(self.lstm, self.dropout(read), counts)
         states = packed.new_zeros(*token_ids.shape, self.channels)
         return states.index_put((row, place), packed)
 

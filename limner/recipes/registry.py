@@ -81,6 +81,12 @@ RECIPES: dict[str, RecipeEntry] = {
         "The network and the loss on Flickr8k, with the training changed to suit 6,000 pictures and two cores.",
         ("flickr8k",),
     ),
+    "mnil-flickr8k-strong": RecipeEntry(
+        "limner.recipes.mnil:mnil_flickr8k_strong",
+        PICTURES,
+        "MNiL's loss and LSTM above two pretrained towers: MiniLM beside MobileNetV2, contrastive loss first.",
+        ("flickr8k",),
+    ),
     "mnil-birds": RecipeEntry(
         "limner.recipes.mnil:mnil_birds",
         PICTURES,

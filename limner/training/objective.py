@@ -35,7 +35,7 @@ class TrainingBatch:
     are those that `mined` or `sextuples` speak of; batch norm sees them, too. `phrases` says in which noun phrase each
     word is, `words_below` what a text encoder that is held fixed gives for it, where that was computed before.
 
-    `shown` says which of `images` each row of pairs has, where a picture stands once for all of its sentences.
+    `shown` says which of `images` each row has, of pairs and behind them, where a picture stands once for several.
     """
 
     images: UInt8[Tensor, "rows 3 height width"] | Float[Tensor, "rows ..."]
@@ -45,8 +45,8 @@ class TrainingBatch:
     mined: Mined | None = None
     sextuples: Sextuples | None = None
     phrases: Int64[Tensor, "text_rows words"] | None = None
-    words_below: Float[Tensor, "kept_rows kept_words width"] | None = None
-    shown: Int64[Tensor, " text_rows"] | None = None
+    words_below: Float[Tensor, "kept_rows kept_words channels"] | None = None
+    shown: Int64[Tensor, " image_rows"] | None = None
 
     def to(self, device: torch.device) -> "TrainingBatch":
         """The same on a device."""
@@ -148,10 +148,10 @@ class Objective(nn.Module):
             batch.images, batch.token_ids, batch.phrases, batch.words_below, local=local
         )
         local_similarity = {
-            name: LocalSimilarity(_rows(match.similarity, batch.shown), match.counted)
+            name: LocalSimilarity(rows_shown(match.similarity, batch.shown), match.counted)
             for name, match in matches.items()
         }
-        images = _rows(images, batch.shown)
+        images = rows_shown(images, batch.shown)
         # Groups are of the pairs alone; rows behind them are mined or drawn.
         pairs = len(batch.groups)
         # sliced here once: if each loss cut its own rows out, their gradients would be added up in another order
@@ -183,6 +183,6 @@ class Objective(nn.Module):
             self.loss(settings.kind).after_step(gather)
 
 
-def _rows(of_pictures: Tensor, shown: Int64[Tensor, " rows"] | None) -> Tensor:
+def rows_shown(of_pictures: Tensor, shown: Int64[Tensor, " rows"] | None) -> Tensor:
     """A row of each pair from a row of each picture, where a picture stands once for several."""
     return of_pictures if shown is None else of_pictures[shown]

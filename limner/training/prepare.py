@@ -29,7 +29,8 @@ from limner.training.objective import Objective
 from limner.training.origin import network_content
 from limner.training.pairs import TrainingPairs
 from limner.training.pictures import Pictures
-from limner.training.recipe import Recipe
+from limner.training.recipe import TOWER, Recipe
+from limner.training.word_table import tower_word_vectors
 from limner.types import TokenBatch, Tokenizer
 
 
@@ -165,7 +166,8 @@ def _terms(recipe: Recipe, train: Dataset, started: TrainedModel | None) -> tupl
             recipe.model.backbone.auto_model,
             # not every text encoder can come pretrained
             getattr(recipe.model.text, "model", None),
-            None if vectors in ("random", "captions") else vectors,
+            getattr(getattr(recipe.model.text, "bert", None), "model", None),
+            None if vectors in ("random", "captions") else vectors.removeprefix(TOWER),
         )
         found += [weight_terms(str(name)).model_dump(mode="json") for name in named if name is not None]
     return tuple(one for place, one in enumerate(found) if one not in found[:place])
@@ -271,6 +273,10 @@ def build_tokenizer(
         if chosen.vectors == "random" or width is None:
             return tokenizer, None
         return tokenizer, _scaled(learn_word_vectors(sentences, tokenizer, dim=width, seed=recipe.seed))
+    if chosen.vectors.startswith(TOWER):
+        tokenizer = WordTokenizer.build(sentences, min_count=chosen.min_count)
+        of_tower = tower_word_vectors(chosen.vectors.removeprefix(TOWER), tokenizer, width)
+        return tokenizer, _scaled(of_tower.numpy())
     # Only rows that are needed: GoogleNews has 3 million of 300 numbers, 3.6 GB.
     vectors: Mapping[str, np.ndarray] = read_word_vectors(
         Path(chosen.vectors), {word for sentence in sentences for word in words(sentence)}

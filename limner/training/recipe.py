@@ -16,6 +16,9 @@ from limner.models.co_attention import CoAttentionSettings
 from limner.models.registry import DEFAULT_SETTINGS, ModelSettings, systems_offering
 from limner.settings import Settings
 
+TOWER = "tower:"
+"""The beginning of `vocabulary.vectors` where a text tower makes them; the model follows."""
+
 Selection = Literal["rsum", "text_to_image R@1", "image_to_text R@1", "text_to_image mAP", "mAP"]
 
 L = TypeVar("L", bound=LossSettings)
@@ -221,11 +224,11 @@ class StageSettings(Settings):
                 f"pairing=group draws a sentence for each picture; with sentences={self.sentences} there is none to "
                 "draw"
             )
-        # Chunks are of pairs, and sextuples count their rows of images from those of pairs.
-        if self.sentences == "together" and (self.chunk is not None or "sextuples" in self.needs):
+        # Chunks are of pairs.
+        if self.sentences == "together" and self.chunk is not None:
             raise ValueError(
-                "with sentences=together a batch has fewer pictures than pairs, which chunk and sextuples cannot read; "
-                "set sentences=all"
+                "with sentences=together a batch has fewer pictures than pairs, which chunk cannot read; set "
+                "sentences=all"
             )
         if self.chunk is not None and self.reranker_pairs is not None:
             raise ValueError(
@@ -292,7 +295,8 @@ class VocabularySettings(Settings):
     min_count: int = Field(default=1, ge=1)
     """Words seen less often in the training sentences are dropped."""
     vectors: str = "random"
-    """"random", "captions" (learnt from the training captions), or a word2vec/GloVe file."""
+    """"random", "captions" (learnt from the training captions), a word2vec/GloVe file, or "tower:MODEL", what a text
+    tower makes of each word alone (a folder, or a name on the Hugging Face hub)."""
     tokenizer: str | None = None
     """A pretrained sub-word tokenizer in place of the captions' words: a folder with tokenizer.json, or a name on the
     Hugging Face hub. Its tokens' vectors start at random."""

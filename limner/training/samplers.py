@@ -20,12 +20,13 @@ from limner.losses.ranking import Ranking
 from limner.losses.sextuple import EmbeddingQueue, Sextuple, SextupleLoss
 from limner.training.hard_negatives import EmbeddingBank, HardNegatives, find_hard_negatives
 from limner.training.log import Listener, Preparing
-from limner.training.objective import Objective, TrainingBatch
+from limner.training.objective import Objective, TrainingBatch, rows_shown
 from limner.training.pairs import Batch, generator
 from limner.training.pictures import ahead, encode_all
 from limner.training.positives import PositiveSampler
 from limner.training.prepare import Prepared
 from limner.training.recipe import StageSettings
+from limner.training.sentence_features import SentenceFeatures
 
 # Hard negatives are known only when their step comes, so nothing decodes them ahead; threads share them instead.
 _DECODED = 16
@@ -38,6 +39,7 @@ class BatchSource:
     """The training split as a stage reads it.
 
     `cached` is what is cached of the images while the backbone is frozen, all or in part; None = new pixels each time.
+    `words_below` is what a text layer that is held fixed gives for the sentences, where there is one.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class BatchSource:
         self.listener = listener
         self.words = data.recipe.model.text.words
         self.cached: KeptRows | None = None
+        self.words_below: SentenceFeatures | None = None
 
     def random(self, *where: int) -> np.random.Generator:
         """The random numbers of one place in this stage, e.g. (epoch, step, process)."""
@@ -236,9 +239,12 @@ class SextupleSampler(Sampler):
 
     def beside(self, batch: Batch, rng: np.random.Generator) -> Beside:
         """The positives, as far as they are not the samples themselves."""
-        # An item that is its own positive is not encoded twice.
-        image_rows, images = _rows(batch.images, self._positives.images(batch.images, rng))
-        text_rows, texts = _rows(batch.sentences, self._positives.sentences(batch.sentences, rng))
+        # What stands in the batch already is not encoded twice.
+        within = self.source.stage.sentences == "together"
+        image_rows, images = _rows(batch.images, self._positives.images(batch.images, rng), within=within)
+        text_rows, texts = _rows(
+            batch.sentences, self._positives.sentences(batch.sentences, rng), within=within
+        )
         return Beside(images, texts, positives=torch.from_numpy(np.stack([image_rows, text_rows], axis=1)))
 
     def complete(
@@ -254,14 +260,25 @@ class SextupleSampler(Sampler):
         to_text, to_image = self._hard_negatives(batch, made, positives, rng)
         images = self.queue.image_numbers[to_image.places].cpu().numpy()
         sentences = self.queue.sentence_numbers[to_text.places].cpu().numpy()
+        shown = made.shown
+        if shown is not None:
+            # several queries may have found the same picture, which then passes the network once for them
+            images, row = np.unique(images, return_inverse=True)
+            shown = torch.cat([shown, len(made.images) + torch.from_numpy(row).to(device)])
         # images before sentences: both draw from the one generator
         more_images = self._images(images, epoch, step, rng).to(device)
         more_ids = torch.from_numpy(source.token_ids(sentences, rng)).to(device)
+        words_below = made.words_below
+        if words_below is not None and source.words_below is not None:
+            more_below = torch.from_numpy(source.words_below.rows(sentences, source.words)).to(device)
+            words_below = torch.cat([words_below, more_below])
         return replace(
             made,
             # Behind the positives: `Sextuples` counts its rows from the end.
             images=torch.cat([made.images, more_images]),
             token_ids=torch.cat([made.token_ids, more_ids]),
+            shown=shown,
+            words_below=words_below,
             sextuples=Sextuples(
                 positives,
                 torch.stack([to_image.draws, to_text.draws], dim=1),
@@ -300,7 +317,10 @@ class SextupleSampler(Sampler):
             autocast(source.precision, source.accelerator.device),
         ):
             # The positives lie behind the batch's own rows, so one pass embeds both.
-            rows = model.embed_pairs(made.images, made.token_ids)[:2]
+            of_pictures, of_texts, _ = model.embed_pairs(
+                made.images, made.token_ids, words_below=made.words_below
+            )
+        rows = rows_shown(of_pictures, made.shown), of_texts
         # In fp32 and of length 1: the margin compares cosines, and bf16 keeps 8 bits of them.
         images, texts = (F.normalize(part.float(), dim=1) for part in rows)
         numbered = np.stack([batch.images, batch.sentences], axis=1)
@@ -344,11 +364,20 @@ def sampler_for(
 
 
 def _rows(
-    items: Int64[np.ndarray, " batch"], others: Int64[np.ndarray, " batch"]
+    items: Int64[np.ndarray, " batch"], others: Int64[np.ndarray, " batch"], *, within: bool
 ) -> tuple[Int64[np.ndarray, " batch"], Int64[np.ndarray, " more"]]:
-    """The row of each one's other, and what to put behind the batch: an item that is its own other stays in its row."""
+    """The row of each one's other, and what to put behind the batch: an item that is its own other stays in its row.
+
+    With `within` an other that stands anywhere in the batch, such as another sentence of a picture, is read there.
+    """
     rows = np.arange(len(items))
     differs = items != others
+    if within:
+        order = np.argsort(items, kind="stable")
+        place = order[np.minimum(np.searchsorted(items, others, sorter=order), len(items) - 1)]
+        found = differs & (items[place] == others)
+        rows[found] = place[found]
+        differs &= ~found
     # Places behind the batch, in the order in which the others are put there.
     rows[differs] = len(items) + np.arange(np.count_nonzero(differs))
     return rows, others[differs]

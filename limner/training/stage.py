@@ -207,7 +207,7 @@ class EmbeddingStage(Stage):
             # up to 2 GiB of resized images that nobody will ask for in this stage
             self.data.train_pictures.forget()
             self.data.val_pictures.forget()
-        self.words_below = self._words_below()
+        self.words_below = self.source.words_below = self._words_below()
 
     def start(self) -> None:
         """Take from the network as it stands what the losses of a stage need that begins, and is not resumed."""
@@ -285,7 +285,8 @@ class EmbeddingStage(Stage):
             # Positions of the words, which is why networks that read phrases refuse the shift.
             phrases = torch.from_numpy(self.data.pairs.phrase_layout(batch.sentences, self.source.words))
         if self.words_below is not None:
-            words_below = torch.from_numpy(self.words_below.rows(batch.sentences, self.source.words))
+            read = np.concatenate([batch.sentences, beside.sentences])
+            words_below = torch.from_numpy(self.words_below.rows(read, self.source.words))
         images, shown = batch.images, None
         if self.stage.sentences == "together":
             images, row = np.unique(images, return_inverse=True)

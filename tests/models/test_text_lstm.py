@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from limner.errors import SettingsError
+from limner.models.text_bert import BertSettings
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 
 
@@ -91,3 +93,39 @@ def test_word_vectors_are_those_of_sentences_of_one_word() -> None:
     vectors = model.word_vectors()
     assert vectors.shape == (30, 5)
     torch.testing.assert_close(vectors[6], model(torch.tensor([[7, 0, 0]]))[0])
+
+
+BERT = BertSettings(model=None, layers=1, hidden="last", width=8, heads=2)
+
+
+def test_states_of_a_bert_stand_in_place_of_the_word_vectors() -> None:
+    model = tiny(bert=BERT, word_dim=8).eval()
+    numbers = torch.tensor([[3, 4, 5, 0, 0, 0, 0, 0], [7, 0, 0, 0, 0, 0, 0, 0]])
+    assert model.bert is not None
+    below = model.bert(numbers)
+    expected, _ = model.lstm(below[:1, :3])
+    torch.testing.assert_close(model(numbers)[0], expected[0, -1])
+    torch.testing.assert_close(model(numbers, below), model(numbers))
+    torch.testing.assert_close(model(numbers, 0 * below)[0], model.lstm(torch.zeros(1, 3, 8))[0][0, -1])
+    assert model.word_vectors().shape == (30, 5)
+
+
+def test_no_gradient_enters_the_bert() -> None:
+    model = tiny(bert=BERT, word_dim=8)
+    model(torch.tensor([[3, 4, 5, 0, 0, 0, 0, 0]])).sum().backward()
+    assert model.bert is not None
+    assert all(parameter.grad is None for parameter in model.bert.parameters())
+    assert model.lstm.get_parameter("weight_ih_l0").grad is not None
+
+
+def test_a_width_that_is_not_the_berts_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"word_dim.*6.*have 8"):
+        tiny(bert=BERT)
+
+
+def test_without_a_bert_the_fingerprint_is_that_of_before() -> None:
+    settings = TextLSTMSettings()
+    assert "bert" not in settings.identity()
+    assert settings.replace(bert=BERT, word_dim=8).identity()["bert"]["width"] == 8
+    assert settings.table_width == 512
+    assert settings.replace(bert=BERT).table_width is None

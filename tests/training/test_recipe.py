@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from limner.errors import SettingsError
-from limner.losses import Instance, Sextuple
+from limner.losses import Instance
 from limner.models.dual_path import DualPathSettings
 from limner.training.recipe import OptimiserSettings, Recipe, ScheduleSettings, StageSettings
 
@@ -76,11 +76,6 @@ EMBEDDING = DualPathSettings().parts()
         (StageSettings, {"name": "s", "sentences": "all", "pairing": "group"}, "pairing=group"),
         (StageSettings, {"name": "s", "sentences": "together", "pairing": "group"}, "pairing=group"),
         (StageSettings, {"name": "s", "sentences": "together", "chunk": 4}, "fewer pictures than pairs"),
-        (
-            StageSettings,
-            {"name": "s", "sentences": "together", "losses": (Sextuple(),)},
-            "fewer pictures than pairs",
-        ),
         (Recipe, {"name": "r", "stages": [{"name": "last"}]}, "'last' is that of another file"),
         (Recipe, {"name": "r", "stages": [{"name": "a"}, {"name": "a-classifier"}]}, "another file"),
     ],

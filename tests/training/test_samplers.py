@@ -15,8 +15,10 @@ from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.losses import Sextuple
 from limner.losses.sextuple import Direction
+from limner.models.text_bert import BertSettings
 from limner.training.loop import train
 from limner.training.objective import Objective, TrainingBatch
+from limner.training.recipe import Recipe
 from tests.toy import toy_mnil
 from tests.training.interrupted import (
     STATE,
@@ -46,6 +48,47 @@ def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
     same_run(tmp_path / "run", run)
 
 
+def test_stopped_and_resumed_with_the_sentences_of_a_picture_together(toys: Dataset, tmp_path: Path) -> None:
+    recipe = toy_mnil()
+    recipe = recipe.replace(
+        stages=tuple(stage.replace(sentences="together", pairing="image") for stage in recipe.stages)
+    )
+    train(recipe, toys.split("train"), toys.split("val"), tmp_path / "whole", cpu=True)
+    stopped_and_resumed(toys, recipe, tmp_path / "run", kill_at=5)
+    same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def above_bert() -> Recipe:
+    """Sextuples of an LSTM above a BERT of random weights."""
+    recipe = toy_mnil()
+    bert = BertSettings(model=None, layers=1, hidden="last", width=8, heads=2)
+    return recipe.replace(
+        model=recipe.model.replace(text=recipe.model.text.replace(bert=bert, word_dim=8)),
+        stages=tuple(stage.replace(frozen=(*stage.frozen, "bert"), views=2) for stage in recipe.stages),
+    )
+
+
+def test_stopped_and_resumed_above_a_bert_and_every_row_has_its_words(
+    toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Objective.forward
+
+    def forward(self: Objective, batch: TrainingBatch) -> dict[str, torch.Tensor]:
+        # of the pairs, of their positives and of their hard negatives
+        assert batch.words_below is not None
+        with torch.no_grad():
+            expected = self.model.text.bert(batch.token_ids)  # type: ignore[operator]
+        torch.testing.assert_close(batch.words_below.float(), expected.float(), atol=2e-2, rtol=2e-2)
+        return plain(self, batch)
+
+    monkeypatch.setattr(Objective, "forward", forward)
+    recipe = above_bert()
+    train(recipe, toys.split("train"), toys.split("val"), tmp_path / "whole", cpu=True)
+    stopped_and_resumed(toys, recipe, tmp_path / "run", kill_at=5)
+    same_run(tmp_path / "run", tmp_path / "whole")
+    assert limner.load(tmp_path / "run", device="cpu").encode_texts(["a red bar"]).shape == (1, 16)
+
+
 def test_kill_9_keeps_the_queue(toys: Dataset, run: Path, tmp_path: Path) -> None:
     killed_and_resumed(toys, toy_mnil(), tmp_path / "run", "stage-2 1 2")
     same_run(tmp_path / "run", run)
@@ -66,8 +109,9 @@ def test_the_run_encodes_and_says_its_system(toys: Dataset, run: Path) -> None:
     torch.testing.assert_close(head @ head.T, torch.eye(16), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("sentences", [None, "together"])
 def test_relevant_samples_and_violators_are_what_they_are_called(
-    toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sentences: str | None
 ) -> None:
     steps: list[TrainingBatch] = []
     plain = Objective.forward
@@ -81,7 +125,9 @@ def test_relevant_samples_and_violators_are_what_they_are_called(
     recipe = toy_mnil(by_label=True)
     recipe = recipe.replace(
         images=recipe.images.replace(resize=(32, 32)),  # so that a view is the picture or its mirror image
-        stages=tuple(stage.replace(views=0) for stage in recipe.stages),
+        stages=tuple(
+            stage.replace(views=0, sentences=sentences or stage.sentences) for stage in recipe.stages
+        ),
     )
     train(recipe, data.split("train"), data.split("val"), tmp_path / "run", cpu=True)
     records = data.split("train").records
@@ -103,6 +149,11 @@ def test_relevant_samples_and_violators_are_what_they_are_called(
         assert step.sextuples is not None
         of_sentences = [said[tuple(row)] for row in step.token_ids.tolist()]
         of_pictures = [shown[row.permute(1, 2, 0).numpy().tobytes()] for row in step.images]
+        if sentences == "together":
+            # a picture once for all of its sentences, and once for all queries that found it
+            assert step.shown is not None
+            assert len(of_pictures) < len(step.shown)
+            of_pictures = [of_pictures[row] for row in step.shown.tolist()]
         for row in range(batch):
             assert of_pictures[row] == of_sentences[row]
             for column, labels in enumerate((of_pictures, of_sentences)):
