@@ -136,7 +136,7 @@ def mnil_flickr8k_strong() -> Recipe:
     word vectors that it learns; dropout on them and before the feature-map layers; both towers held fixed; a first
     stage by the contrastive loss, and a second by both, the sextuples at a fifth, with the sentences of a picture
     together in batches of 320; an average of the weights; what is near to every query is held back
-    (`model.hub_correction`); a picture is embedded at three sizes, four times the work of one. About eight minutes of
+    (`model.hub_correction`); a picture is embedded at three sizes, four times the work of one. About six minutes of
     one thread and what the towers take once. Flickr8k test R@1 image→text / text→image 28.3 / 22.5, after stage 1,
     which has no sextuples, 28.8 / 22.5 (means of seeds 0, 1, 2).
     `limner train mnil-flickr8k-strong --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`, and where no
