@@ -21,6 +21,7 @@ LAYERS: list[set[str]] = [
     {"data"},
     {"models", "losses", "evaluation"},
     {"inference"},
+    {"export"},
     {"training", "search"},
     {"recipes", "figures"},
     {"library"},
