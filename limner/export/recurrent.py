@@ -70,7 +70,7 @@ def _(rows: Tensor, into: Tensor, again: Tensor, bias: Tensor, hidden: int) -> T
 
 
 def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """ONNX for the operation above, as `torch.onnx.export` takes it."""
+    """ONNX for the operation above and for what torch has no translation of, as `torch.onnx.export` takes it."""
     from onnxscript import opset18
 
     # Any: its types are of tensors' contents, which a translation does not know
@@ -81,4 +81,8 @@ def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
         states, _, _ = op.LSTM(words_first, into, again, bias, hidden_size=hidden)
         return op.Transpose(op.Squeeze(states, op.Constant(value_ints=[1])), perm=[1, 0, 2])
 
-    return {torch.ops.limner.lstm.default: lstm}
+    def is_all_true(values: Any) -> Any:
+        # of a check of transformers' SigLIP 2, whose answer nothing reads
+        return op.Cast(op.ReduceMin(op.Cast(values, to=6), keepdims=0), to=9)
+
+    return {torch.ops.limner.lstm.default: lstm, torch.ops.aten._is_all_true.default: is_all_true}

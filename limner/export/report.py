@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -21,6 +21,7 @@ _TIMES = 5
 """Times that a call is timed; the median is reported."""
 
 
+@runtime_checkable
 class Exported(Protocol):
     """An export as it is used: `ExportedModel`, or a reader of another program's folder."""
 

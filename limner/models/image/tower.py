@@ -141,12 +141,14 @@ class ImageTower(ImageEncoder):
         """Patches row by row, each with its colours last, as transformers' processor of naflex cuts them."""
         rows, columns = self.grid(*images.shape[2:])
         side = self._patch[0]
-        cut = images.reshape(len(images), 3, rows, side, columns, side).permute(0, 2, 4, 3, 5, 1)
+        # not `len`: a network that is traced for export keeps the number of images open
+        batch = images.shape[0]
+        cut = images.reshape(batch, 3, rows, side, columns, side).permute(0, 2, 4, 3, 5, 1)
         count = rows * columns
         return {
-            "pixel_values": cut.reshape(len(images), count, -1),
-            "pixel_attention_mask": torch.ones(len(images), count, dtype=torch.int32, device=images.device),
-            "spatial_shapes": torch.tensor([[rows, columns]] * len(images), device=images.device),
+            "pixel_values": cut.reshape(batch, count, -1),
+            "pixel_attention_mask": torch.ones(batch, count, dtype=torch.int32, device=images.device),
+            "spatial_shapes": torch.tensor([[rows, columns]], device=images.device).expand(batch, 2),
         }
 
     def _placed(self, states: Tensor, images: Tensor) -> Tensor:
@@ -160,7 +162,7 @@ class ImageTower(ImageEncoder):
         patches = states[:, before:]
         if (norm := self._last_norm()) is not None:
             patches = norm(patches)
-        return patches.transpose(1, 2).reshape(len(states), -1, rows, columns)
+        return patches.transpose(1, 2).reshape(states.shape[0], -1, rows, columns)
 
     def _last_norm(self) -> nn.Module | None:
         """CLIP's last norm, which transformers applies to the class token alone; None where the states have it."""
