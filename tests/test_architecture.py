@@ -22,9 +22,9 @@ LAYERS: list[set[str]] = [
     {"models", "losses", "evaluation"},
     {"inference"},
     {"training", "search"},
-    {"recipes", "figures"},
+    {"recipes", "figures", "export"},
     {"library"},
-    {"server", "client"},
+    {"server", "client", "mteb"},
     {"demo"},
     {"cli"},
 ]

@@ -71,7 +71,7 @@ def bench_run(
             "trained_on": described["data"],
             "seed": described["seed"],
             "learnt_from": None if learnt is None else learnt.to_dict(),
-            "precision": run.encoding.precision,
+            "precision": run.precision,
             "reranked": first,
             "sentences_cut": run.count_truncated(pairs.sentences),
             "versions": versions(),

@@ -1,0 +1,1 @@
+"""Export of a model to formats of other programs."""
