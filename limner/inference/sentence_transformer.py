@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int64, UInt8
 from PIL import Image
 
 from limner.data.images import open_rgb
@@ -166,6 +166,12 @@ class SentenceTransformerRun(TrainedModel):
         except Exception as error:
             raise CheckpointError(f"{self.path}: the SentenceTransformer failed ({_line(error)})") from error
         return np.ascontiguousarray(found, dtype=np.float32)
+
+    def rows_read(self, sentences: Sequence[str]) -> Int64[np.ndarray, "sentences words"]:
+        """A row a sentence: equal for equal ones, since nobody knows what else the encoder takes for the same."""
+        # as texts, and not as numpy's: its fixed width would drop a \0 at the end
+        numbers = {text: number for number, text in enumerate(dict.fromkeys(sentences))}
+        return np.array([[numbers[text]] for text in sentences], np.int64).reshape(-1, 1)
 
     @property
     def reranker(self) -> None:

@@ -219,6 +219,10 @@ class TrainedModel:
         """Sentences as the network takes them, with the alignment of words where asked for."""
         return self.model.tokenize(sentences, self.tokenizer, words=words)
 
+    def rows_read(self, sentences: Sequence[str]) -> Int64[np.ndarray, "sentences words"]:
+        """A row a sentence: equal for sentences that the model cannot tell apart."""
+        return self.tokenize(sentences).token_ids
+
     @cached_property
     def reranker(self) -> Reranker | None:
         """The reranker of the first of the embedding's ranking; None = the embedding ranks alone."""

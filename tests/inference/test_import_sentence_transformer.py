@@ -5,15 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fastapi.testclient import TestClient
 from PIL import Image
 
 import limner
+from limner.data.minimal_pairs import MinimalPair, PairSet
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.export.sentence_transformers import write_sentence_transformers
 from limner.inference.import_model import FILE, import_model
 from limner.inference.sentence_transformer import SIDE, SentenceTransformerRun
 from limner.inference.trained import TrainedModel, load_model
+from limner.server.app import create_app
 from tests import towers
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
@@ -139,6 +142,30 @@ def test_index_search_and_evaluate(general: Path, toys: Dataset, tmp_path: Path)
         scores = run.encode_texts("a red hat") @ run.encode_images(images).T
         np.testing.assert_allclose([hit.score for hit in hits], np.sort(scores[0])[::-1], atol=1e-5)
         assert store.search(image=images[2], k=1)[0].path == images[2]
+
+
+def test_bench_and_server(general: Path, toys: Dataset, tmp_path: Path) -> None:
+    run = import_model(f"st:{general}", tmp_path / "run")
+    paths = [record.image for record in toys.records[:2]]
+    pairs = PairSet(
+        name="mine",
+        version="1",
+        images=paths,
+        image_names=[path.name for path in paths],
+        image_groups=[0, 1],
+        sentences=["a red square", "a blue square"],
+        sentence_groups=[0, 1],
+        pairs=[MinimalPair("colour", "", 0, 0, 0, 0, 1)],
+        kinds={"colour": "another colour"},
+    )
+    report = limner.bench(run, pairs)
+    assert report.provenance["model_fingerprint"] == run.fingerprint
+    limner.index(run, tmp_path / "store", [record.image for record in toys.records[:6]])
+    with limner.open_store(tmp_path / "store") as store, TestClient(create_app(store)) as client:
+        found = client.post("/v1/search", json={"text": "a red hat", "k": 3}).json()
+        assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in store.search("a red hat", k=3)]
+        info = client.get("/v1/info").json()
+        assert info["model"]["system"] == "sentence-transformers"
 
 
 def test_a_query_that_is_an_address_is_a_sentence(
