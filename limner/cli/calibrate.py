@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from limner.evaluation.calibration import Reliability
     from limner.evaluation.reranking import First
     from limner.inference import TrainedModel
-    from limner.inference.calibration import Kind, RunCalibration
+    from limner.inference.calibration_file import Kind, RunCalibration
     from limner.search.store_files import StoreFiles
 
 app = group("Calibrate.")
@@ -65,7 +65,7 @@ def calibrate_command(
     Writes them into the run's folder, with what they are worth; with --store into the store's.
     """
     from limner.inference import load_model
-    from limner.inference.calibration import THRESHOLD
+    from limner.inference.calibration_file import THRESHOLD
 
     # options that would do nothing are refused: a user believes that they did something
     if check is not None and (threshold is not None or rerank is not None or split is not None):
@@ -132,7 +132,8 @@ def _of_store(
 
 def _check(run: "TrainedModel", folder: object, data: str, split: str) -> CalibrationReport:
     from limner.data.readers import open_dataset
-    from limner.inference.calibration import FILE, check_calibration, read_calibration
+    from limner.inference.calibration import check_calibration
+    from limner.inference.calibration_file import FILE, read_calibration
     from limner.inference.evaluations import note_look
 
     # read_ and not load_calibration: of another model's file a user is told whose it is
@@ -168,7 +169,7 @@ def _result(
 
 def _say_what_is_replaced(run: "TrainedModel") -> None:
     """Name the calibration that is replaced: a run folder has only one."""
-    from limner.inference.calibration import read_calibration
+    from limner.inference.calibration_file import read_calibration
 
     try:
         before = read_calibration(run.path.parent)

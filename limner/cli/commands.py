@@ -79,6 +79,11 @@ COMMANDS: dict[str, Listed] = {
     "summarise": Listed(
         "limner.cli.summarise", _TRAIN, "Mean and deviation of runs that differ in the seed or the split."
     ),
+    "export": Listed(
+        "limner.cli.export",
+        _TRAIN,
+        "Write a run's two towers for ONNX Runtime, OpenVINO, sentence-transformers or immich.",
+    ),
     "cite": Listed(
         "limner.cli.cite",
         _TRAIN,

@@ -20,7 +20,8 @@ from limner.evaluation.ranking import rank_scores
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.report import Report, render
 from limner.inference import load_model
-from limner.inference.calibration import calibrate_run, load_calibration, write_calibration
+from limner.inference.calibration import calibrate_run, write_calibration
+from limner.inference.calibration_file import load_calibration
 from limner.inference.checkpoint import write_text
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.trained import RUN_FILE, TrainedModel

@@ -14,51 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from limner.errors import DataError
+from limner.evaluation.duplicates import duplicate_rows
 from limner.evaluation.ties import row_norms, tolerance_of_unit_rows
 
 _CHUNK = 1 << 20
-"""Values hashed, or scores put into bins, at once: 8 MiB of integers."""
-
-_SPREAD = 0x1E3779B97F4A7C15  # odd, with its bits well mixed
-
-
-def duplicate_rows(
-    rows: Float[Tensor, "items dim"],
-) -> tuple[Int[Tensor, " duplicates"], Int[Tensor, " duplicates"]]:
-    """The rows that repeat an earlier one, and for each the first row that it equals.
-
-    A matrix product may round equal rows differently: its kernels treat the last columns of a tile in another order
-    than the others. A tie is then decided by rounding, for or against the model. Ranking and search therefore copy the
-    score of the first of equal rows to the rest.
-
-    0.0 and -0.0 count as equal. One pass over float32 or float64 rows on their device, with 30 MiB beside
-    them and a few integers a row.
-
-    >>> later, first = duplicate_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
-    >>> later.tolist(), first.tolist()
-    ([2], [0])
-    """
-    count, dim = rows.shape
-    step = max(1, _CHUNK // max(1, dim))
-    generator = torch.Generator().manual_seed(1)
-    # Odd factors keep every bit of a word in the wrapping sum, which is exact in any order.
-    factors = torch.randint(-(2**62), 2**62, (dim,), generator=generator).mul_(2).add_(1).to(rows.device)
-    keys = torch.empty(count, dtype=torch.int64, device=rows.device)
-    word = torch.int64 if rows.dtype == torch.float64 else torch.int32
-    for start in range(0, count, step):
-        bits = (rows[start : start + step] + 0.0).view(word).long()
-        # Round numbers end in zero bits, which a wrapping product would push out at the top: fold them down.
-        bits.mul_(_SPREAD).bitwise_xor_(bits >> 32)
-        keys[start : start + step] = bits.mul_(factors).sum(1)
-    unique, inverse = torch.unique(keys, return_inverse=True)
-    positions = torch.arange(count, device=rows.device)
-    first = torch.full_like(unique, count).scatter_reduce_(0, inverse, positions, "amin")[inverse]
-    later = (first != positions).nonzero().flatten()
-    # Equal keys of different rows are next to impossible, but a wrong tie would be a wrong rank.
-    parts = torch.split(later, step)  # at least one, be it empty
-    same = [(rows[part] == rows[first[part]]).all(1) for part in parts]
-    later = later[torch.cat(same)]
-    return later, first[later]
+"""Scores put into bins at once: 8 MiB of integers."""
 
 
 Array = np.ndarray | Tensor
@@ -102,7 +62,8 @@ def of_embeddings(
     if _peak(q) * _peak(g) * q.shape[1] > torch.finfo(dtype).max:
         raise DataError("embeddings are so large that their products overflow; L2-normalise them")
     _expect_products(_peaks(q), _peaks(g), q.shape[1])
-    later, first = duplicate_rows(g)
+    # on the CPU also for an accelerator: a gallery is read once, and has no row twice as a rule
+    later, first = (torch.from_numpy(found).to(g.device) for found in duplicate_rows(g.cpu().numpy()))
     unit = tolerance_of_unit_rows(g.shape[1]) * row_norms(g).median()
 
     def tolerance(start: int, stop: int, chosen: Tensor) -> Tensor:

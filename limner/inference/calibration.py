@@ -1,199 +1,48 @@
 """Calibrate a run on a split of a dataset: encode, score, fit; and measure a calibration on another split."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
-from pydantic import Field
 
 from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.arrays import Results
 from limner.evaluation.calibration import (
-    Calibration,
     FirstHits,
     Reliability,
     cross_validated,
     fit,
     measured,
-    why_unusable,
 )
 from limner.evaluation.protocols import protocol_of
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.reranking import First, shortlist
 from limner.evaluation.scores import of_embeddings
+from limner.inference.calibration_file import (
+    THRESHOLD,
+    Kind,
+    RunCalibration,
+    calibration_place,
+    calibration_text,
+    unusable_kinds,
+)
 from limner.inference.checkpoint import write_text
 from limner.inference.learnt_images import expect_same_splits, learnt_from
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
-from limner.sealed_json import opened, sealed
-from limner.settings import Settings
 from limner.types import RegionFeatures
-
-FILE = "calibration.json"
-FORMAT = 4
-"""Version of the file's layout: 4 has a digest, 3 says whether its threshold can be used. 2 and 3 are read, too."""
-
-_OLDEST = 2
-
-THRESHOLD = 0.5
-"""Lowest probability of the first hit of a good answer, by default."""
-
-Kind = Literal["embedding", "reranker"]
-"""The kind of score: the cosine of the embeddings, or `limner.types.Reranker.scores` of a re-ranked image."""
-
-
-class RunCalibration(Settings):
-    """The probabilities of one checkpoint's scores, and the data of their fit."""
-
-    format: int = FORMAT
-    """Version of the file's layout."""
-    fingerprint: str = Field(min_length=1)
-    """Hex digest of the model whose scores they are."""
-    checkpoint: str
-    """File name of the model."""
-    data: str
-    """The dataset, as it was given."""
-    split: str
-    """The split that they were fitted on."""
-    split_fingerprint: str
-    """Its digest."""
-    images: int = Field(ge=1)
-    """Pictures of the split."""
-    sentences: int = Field(ge=1)
-    """Sentences of the split."""
-    reranked: Annotated[int, Field(ge=0)] | Literal["all"]
-    """How many of a sentence's first images the reranker scored; 0 = the model has none."""
-    threshold: float = Field(THRESHOLD, ge=0, le=1)
-    """A first hit of lower probability is no good match."""
-    embedding: Calibration
-    """Of the cosine of two embeddings."""
-    reranker: Calibration | None = None
-    """Of the reranker's scores, where the model has one."""
-    reliability: dict[Kind, Reliability]
-    """Worth of the first hits' probabilities on the split, by cross-validation."""
-    unusable: dict[Kind, str] = Field(default_factory=dict)
-    """Why the threshold is not used for answers by this kind of score, where it is not (`why_unusable`)."""
-    versions: dict[str, str]
-    """Versions that it was fitted with."""
-    store: str | None = None
-    """Id of the store that it is for; None = it is a run's."""
-
-    def threshold_of(self, kind: Kind) -> float | None:
-        """The threshold for answers whose first hit has this kind of score; None if it is not used."""
-        return None if kind in self.unusable else self.threshold
-
-    @property
-    def remark(self) -> str | None:
-        """One line that says that a threshold is not used, and why; None if it is."""
-        if not self.unusable:
-            return None
-        reasons = "; ".join(f"by {kind} {reason}" for kind, reason in self.unusable.items())
-        return (
-            f"searches will not say 'no good match': {reasons}, fewer than half; choose a lower --threshold, or train "
-            "the model further"
-        )
 
 
 def write_calibration(run: Path, calibration: RunCalibration) -> Path:
     """Write the file into the run folder (or beside the checkpoint) atomically. Raises `CheckpointError`."""
-    file = _place(run)
+    file = calibration_place(run)
     write_text(file, calibration_text(calibration))
     return file
-
-
-def calibration_text(calibration: RunCalibration) -> str:
-    """The text of a calibration's file, with its digest."""
-    return sealed(calibration.model_dump(mode="json"))
-
-
-def load_calibration(run: Path, fingerprint: str) -> RunCalibration | None:
-    """The calibration of the model with this fingerprint; None without a file, and for one of another stage."""
-    found = read_calibration(run)
-    # scores of another stage are spread otherwise: its probabilities would be wrong and look right
-    return found if found is not None and found.fingerprint == fingerprint else None
-
-
-def read_calibration(run: Path) -> RunCalibration | None:
-    """The calibration in a run folder, or beside a checkpoint file, of any model; None if the file does not exist.
-
-    Raises `CheckpointError` in one line for one that is damaged or of a later format.
-    """
-    file = _place(run)
-    try:
-        text = file.read_text(encoding="utf-8")
-    # a path below a file raises NotADirectoryError; there is no calibration there either
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read ({error.strerror}); check your rights") from None
-    except UnicodeDecodeError:
-        text = ""  # which is called damaged
-    return parse_calibration(text, file)
-
-
-def parse_calibration(text: str, file: object) -> RunCalibration:
-    """Read the text of such a file, which errors name. Raises `CheckpointError` as `read_calibration` does."""
-    try:
-        values: Any = json.loads(text)
-    # JSON that is nested too deep is a RecursionError
-    except (ValueError, RecursionError):
-        raise CheckpointError(f"{file}: damaged, not JSON; {_AGAIN}") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{file}: damaged, expected a JSON object; {_AGAIN}")
-    # before the fields: a later format may have some that this one calls damaged
-    version = values.get("format")
-    if isinstance(version, int) and version > FORMAT:
-        raise CheckpointError(
-            f"{file}: format {version} is newer than this limner's {FORMAT}; upgrade limner"
-        )
-    if isinstance(version, int) and version < _OLDEST:
-        raise CheckpointError(f"{file}: format {version} is older than this limner's {FORMAT}; {_AGAIN}")
-    try:
-        if version == 2:
-            return _of_format_2(values)
-        values = {**values, "format": FORMAT} if version == 3 else opened(values)
-        return RunCalibration.parse(values)
-    except (SettingsError, ValueError) as error:
-        raise CheckpointError(f"{file}: damaged, {error}; {_AGAIN}") from None
-
-
-def _of_format_2(values: Mapping[str, Any]) -> RunCalibration:
-    """Read a file of format 2, whose figures tell whether its threshold can be used, though it does not say so."""
-    measured = values.get("reliability")
-    if isinstance(measured, dict):
-        measured = {kind: _with_right_good(one) for kind, one in measured.items()}
-    found = RunCalibration.parse({**values, "format": FORMAT, "reliability": measured})
-    return found.replace(unusable=_unusable(found.reliability, found.threshold))
-
-
-def _with_right_good(one: Any) -> Any:
-    try:
-        # of the hits that are right, those that are also good: both shares are of all hits
-        share = one["good"] * (one["good_right"] or 0) / one["right"] if one["right"] else None
-        return {**one, "right_good": None if share is None else min(1.0, share)}
-    # left as it is, which the fields then call damaged
-    except (KeyError, TypeError):
-        return one
-
-
-def _unusable(measured: Mapping[Kind, Reliability], threshold: float) -> dict[Kind, str]:
-    reasons = {kind: why_unusable(one, threshold) for kind, one in measured.items()}
-    return {kind: reason for kind, reason in reasons.items() if reason is not None}
-
-
-_AGAIN = "fit it anew with `limner calibrate`, or remove it"
-
-
-def _place(run: Path) -> Path:
-    # a run may be given as its folder or as a checkpoint in it, and both must find the same file
-    return (run.parent if run.is_file() else run) / FILE
 
 
 ProgressCallback = Callable[[str, int, int], None]
@@ -295,7 +144,7 @@ def fit_encoded(
         embedding=fit(gathered["embedding"]),
         reranker=fit(gathered["reranker"]) if "reranker" in gathered else None,
         reliability=reliability,
-        unusable=_unusable(reliability, threshold),
+        unusable=unusable_kinds(reliability, threshold),
         versions=versions(),
     )
 

@@ -1,6 +1,5 @@
 """Image backbones at test, in torch or OpenVINO: decoded images in, features out."""
 
-import sys
 import threading
 import warnings
 from typing import Any
@@ -10,7 +9,8 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from limner.errors import DataError, SettingsError, install_hint
+from limner.errors import DataError, SettingsError
+from limner.inference.openvino_library import require_openvino
 from limner.inference.precision import Arithmetic, InferenceEngine, Precision, autocast, pick_precision
 from limner.models.image import ImageEncoder, folded
 
@@ -49,22 +49,6 @@ class OpenVINOModule:
             found = self._compiled(np.ascontiguousarray(pictures))[0]
             # np.array copies, out of the buffer that the next call overwrites
             return torch.from_numpy(np.array(found, dtype=np.float32))
-
-
-def require_openvino() -> Any:
-    """The library, without its telemetry. Raises `SettingsError` if it is not installed."""
-    # it tells Google Analytics of its import and of each conversion, and takes a stub where this module is missing
-    there = sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
-    try:
-        import openvino
-    except ImportError:
-        raise SettingsError(
-            f"engine 'openvino': it is not installed; {install_hint('openvino')}, or take engine 'torch'"
-        ) from None
-    finally:
-        if there is None:
-            del sys.modules["openvino_telemetry"]
-    return openvino
 
 
 class BackbonePass:

@@ -71,12 +71,12 @@ class SentenceTransformerRun(TrainedModel):
         self._refuse()
 
     @property
-    def tokenizer(self) -> NoReturn:
+    def tokenizer(self) -> NoReturn:  # type: ignore[override]
         """Refused, likewise."""
         self._refuse()
 
     @property
-    def images(self) -> NoReturn:
+    def images(self) -> NoReturn:  # type: ignore[override]
         """Refused, likewise."""
         self._refuse()
 

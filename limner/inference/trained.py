@@ -3,8 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,10 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int64, UInt8
-from PIL import Image
 
 from limner.data.tokenizers import tokenizer_from_description
-from limner.data.transforms import ImageSettings, centre_crop, load
+from limner.data.transforms import ImageSettings
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
 from limner.inference.checkpoint import (
@@ -30,8 +28,9 @@ from limner.inference.checkpoint import (
     read_description,
     read_digest,
 )
+from limner.inference.encoder_base import EncoderBase, several
 from limner.inference.encoding import SENTENCES, Encoding
-from limner.inference.image_engine import require_openvino
+from limner.inference.openvino_library import require_openvino
 from limner.inference.precision import Arithmetic, InferenceEngine, Precision, default_device
 from limner.inference.rerankers import reranker_of
 from limner.models.co_attention import CoAttentionSettings
@@ -39,7 +38,7 @@ from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.registry import ModelSettings, build_network
 from limner.sealed_json import digest_of_values, opened
 from limner.settings import Settings
-from limner.types import ImageSource, Pixels, RegionFeatures, Reranker, TokenBatch, Tokenizer
+from limner.types import ImageSource, RegionFeatures, Reranker, TokenBatch, Tokenizer
 
 
 class _Model(Settings):
@@ -57,7 +56,7 @@ STATE_FILE = "last.safetensors"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class TrainedModel:
+class TrainedModel(EncoderBase):
     """A network with its vocabulary and its transform of images; a `limner.types.Encoder`.
 
     - `path`: the checkpoint file it came from.
@@ -115,7 +114,7 @@ class TrainedModel:
 
     @property
     def batch(self) -> int:
-        """Images that are encoded at once."""
+        """Images encoded at once."""
         return self.encoding.batch
 
     def holds(self, tensors: Mapping[str, torch.Tensor]) -> bool:
@@ -127,50 +126,11 @@ class TrainedModel:
             torch.equal(weights[name].to(one.dtype), one.cpu()) for name, one in loaded.items()
         )
 
-    def prepare_image(self, source: ImageSource) -> Pixels:
-        """Decode, resize and centre-crop one image. Raises `ImageError`."""
-        return centre_crop(load(source, self.images), self.images)
-
     def encode_pixels(
         self, pixels: UInt8[np.ndarray, "batch height width 3"]
     ) -> Float[np.ndarray, "batch dim"]:
         """Unit embeddings, float32 (batch, dim), of pictures that `prepare_image` gave."""
         return self.encoding.pixels(pixels).numpy()
-
-    def encode_images(
-        self,
-        images: ImageSource | Sequence[ImageSource],
-        *,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Float[np.ndarray, "batch dim"]:
-        """Unit embeddings, float32 (images, dim), of one image or several: files, bytes, Pillow images, pixels.
-
-        Images are decoded in threads beside the network, a few batches at a time. The first unreadable one raises
-        `ImageError`. `progress` is called after each batch with the images done and their total.
-        """
-        rows = [self.encode_pixels(pixels) for pixels in self._decoded(_several(images), progress)]
-        return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
-
-    def _decoded(
-        self, images: Sequence[ImageSource], progress: Callable[[int, int], None] | None
-    ) -> Iterator[UInt8[np.ndarray, "batch height width 3"]]:
-        """Batches of images, the next four decoded meanwhile; progress of one is told when the next is asked for."""
-        # `map` hands all of its items to the threads at once: unbounded, a large folder would be decoded into memory
-        batch = self.batch
-        done = 0
-        # threads, not processes: Pillow's decoding leaves the interpreter free, and pixels need no pickling
-        with ThreadPoolExecutor() as threads:
-            # four batches of 64 crops of 224 pixels are 39 MB, held twice: those at work and those that come
-            meanwhile = threads.map(self.prepare_image, images[: 4 * batch])
-            for start in range(0, len(images), 4 * batch):
-                pixels = list(meanwhile)
-                after = start + 4 * batch
-                meanwhile = threads.map(self.prepare_image, images[after : after + 4 * batch])
-                for first in range(0, len(pixels), batch):
-                    yield np.stack(pixels[first : first + batch])
-                    done += len(pixels[first : first + batch])
-                    if progress is not None:
-                        progress(done, len(images))
 
     def encode_texts(
         self,
@@ -246,7 +206,7 @@ class TrainedModel:
         Raises `SettingsError` where nothing re-ranks, otherwise as `encode_images`.
         """
         reranker = self.expect_reranker()
-        rows = [reranker.region_features(pixels) for pixels in self._decoded(_several(images), progress)]
+        rows = [reranker.region_features(pixels) for pixels in self._decoded(several(images), progress)]
         if not rows:
             raise DataError("no picture was given to encode")
         return np.concatenate(rows)
@@ -259,40 +219,6 @@ class TrainedModel:
                 "learns a cross-encoder, of HGAN or a pair with words or phrases, or of one with late interaction"
             )
         return self.reranker
-
-    def check_query(self, sentence: str) -> None:
-        """Raise `DataError` for a query without a meaning to the model, since its answer would be arbitrary."""
-        self.tokenizer.check(sentence)
-
-    def known_words(self, sentence: str) -> list[str]:
-        """The words of a sentence that the model reads, in order and in its spelling."""
-        known = set(self.tokenizer.known_words(sentence))
-        aligned = self.tokenize([sentence], words=True).words
-        assert aligned is not None
-        return [word.text for word in aligned[0] if word.tokens and word.text in known]
-
-    def unread_words(self, sentence: str) -> list[str]:
-        """The known words of a sentence behind the most that the model reads, in order."""
-        known = set(self.tokenizer.known_words(sentence))
-        aligned = self.tokenize([sentence], words=True).words
-        assert aligned is not None
-        return [word.text for word in aligned[0] if not word.tokens and word.text in known]
-
-    def count_truncated(self, sentences: Sequence[str]) -> int:
-        """How many sentences are longer than the model reads, and lose their end."""
-        return int(self.tokenize(sentences).truncated.sum())
-
-    def unknown_words(self, sentence: str) -> list[str]:
-        """The words of a sentence that the model does not know and leaves out, each once and in order."""
-        return self.tokenizer.unknown_words(sentence)
-
-
-def _several(images: ImageSource | Sequence[ImageSource]) -> Sequence[ImageSource]:
-    """A list of images; a single image becomes a list of one."""
-    # `str` and `bytes` are sequences as well, so what stands alone is asked for first
-    if isinstance(images, np.ndarray):
-        return list(images) if images.ndim == 4 else [images]
-    return [images] if isinstance(images, str | Path | bytes | Image.Image) else images
 
 
 def load_model(

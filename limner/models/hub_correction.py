@@ -63,6 +63,7 @@ class HubCorrection(nn.Module):
     def __init__(self, settings: HubCorrectionSettings, dim: int) -> None:
         super().__init__()
         self.settings = settings
+        self._is_trimmed = False
         self.register_buffer("images", torch.zeros(settings.items, dim))
         self.register_buffer("texts", torch.zeros(settings.items, dim))
         self.register_buffer("count", torch.zeros(2, dtype=torch.int64))
@@ -84,6 +85,14 @@ class HubCorrection(nn.Module):
         # items of other pictures may lie a little beyond; further ones are held to the limit
         self.limit.fill_(max(_LEAST_LIMIT, _HEADROOM * highest))
 
+    def trimmed(self) -> "HubCorrection":
+        """A copy for inference alone whose banks hold the filled rows and no others."""
+        copied = HubCorrection(self.settings.replace(items=1), self.images.shape[1])
+        copied.images, copied.texts = self._kept(0), self._kept(1)
+        copied.count, copied.means, copied.limit = self.count, self.means, self.limit
+        copied._is_trimmed = True
+        return copied
+
     def of_images(self, unit: Float[Tensor, "images dim"]) -> Float[Tensor, "images _more"]:
         """Unit embeddings of images with their correction."""
         correction, constant, rest, nothing = self._coordinates(unit, self._kept(1), self.means[0])
@@ -95,12 +104,13 @@ class HubCorrection(nn.Module):
         return self._joined(unit, constant, correction, nothing, rest)
 
     def _kept(self, number: int) -> Tensor:
-        return (self.images, self.texts)[number][: int(self.count[number])]
+        bank = (self.images, self.texts)[number]
+        return bank if self._is_trimmed else bank[: int(self.count[number])]
 
     def _of(self, unit: Tensor, bank: Tensor) -> Float[Tensor, " rows"]:
         """h before it is centred."""
         if not len(bank):
-            return unit.new_zeros(len(unit))
+            return unit.new_zeros(unit.shape[0])
         temperature = self.settings.temperature
         near = torch.logsumexp(unit @ bank.to(unit).T / temperature, dim=1)
         return temperature * (near - math.log(len(bank)))
@@ -111,7 +121,7 @@ class HubCorrection(nn.Module):
         root = limit.sqrt()
         # clamped: rounding may leave less than nothing at the limit
         rest = (limit - found.square() / limit).clamp(min=0).sqrt()
-        return -found / root, root.expand(len(unit)), rest, torch.zeros_like(found)
+        return -found / root, root.expand_as(found), rest, torch.zeros_like(found)
 
     def _joined(self, unit: Tensor, *behind: Tensor) -> Tensor:
         length = (1 + 2 * self.limit.to(unit)).sqrt()

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from limner.errors import CheckpointError, install_hint
 from limner.models.pretrained_source import portable, quiet
 from limner.models.text_encoder import FixedText
+from limner.models.tracing import is_traced
 from limner.settings import Settings
 from limner.types import PADDING
 
@@ -107,6 +108,8 @@ class BertWords(FixedText):
         self, token_ids: Int64[Tensor, "batch words"]
     ) -> Float[Tensor, "batch words {self.channels}"]:
         """Features of words, 0 at empty positions. Pieces beyond what BERT can read at once are 0 as well."""
+        if is_traced():
+            return self._by_masks(token_ids)
         pieces = self.pieces[token_ids].long()
         present = (pieces >= 0) & (token_ids != PADDING)[:, :, None]
         row, word, _ = present.nonzero(as_tuple=True)
@@ -133,6 +136,39 @@ class BertWords(FixedText):
         sums = sums.index_add(0, at, of_pieces)
         counts = torch.bincount(at, minlength=token_ids.numel()).clamp(min=1)
         return (sums / counts[:, None].to(sums.dtype)).view(*token_ids.shape, self.channels)
+
+    def _by_masks(
+        self, token_ids: Int64[Tensor, "batch words"]
+    ) -> Float[Tensor, "batch words {self.channels}"]:
+        """The same where a network is traced: each sentence has room for all pieces that its words may have."""
+        pieces = self.pieces[token_ids].long()
+        batch, words, most = pieces.shape
+        present = ((pieces >= 0) & (token_ids != PADDING)[:, :, None]).flatten(1)
+        place = present.cumsum(1)
+        read = present & (place <= self.longest)
+        ends = read.sum(1)
+        room = words * most + 2
+        # what is not read goes to a place of its own behind all others, and is cut off with it
+        at = torch.where(read, place, room)
+        tokens = token_ids.new_full((batch, room + 1), self.sep)
+        tokens = tokens.scatter(1, at, pieces.flatten(1).clamp(min=0))
+        tokens = torch.cat([tokens.new_full((batch, 1), self.cls), tokens[:, 1:]], dim=1)
+        # a word may have several pieces and most have one, so that most of the room is empty
+        longest = ends.max().item()
+        torch._check(longest >= 0)  # type: ignore[no-untyped-call]
+        width = longest + 2
+        # chosen one by one: of a slice the tracer would have to know that the row is long enough
+        columns = torch.arange(width, device=token_ids.device)
+        tokens = tokens.index_select(1, columns)
+        mask = columns < (ends + 2)[:, None]
+        states = self.bert(
+            input_ids=tokens, attention_mask=mask.long(), output_hidden_states=True
+        ).hidden_states
+        chosen = self._chosen(states)
+        where = torch.where(read, place, 0)[:, :, None].expand(-1, -1, chosen.shape[2])
+        of_pieces = chosen.gather(1, where) * read[:, :, None]
+        counts = read.view(batch, words, most).sum(2).clamp(min=1)
+        return of_pieces.view(batch, words, most, chosen.shape[2]).sum(2) / counts[:, :, None]
 
     def _chosen(self, states: Sequence[Tensor]) -> Tensor:
         if self.settings.hidden == "last-four":

@@ -9,6 +9,7 @@ one-hot tensor. Filters of width 1 and 2 are matrix products over (batch × word
 cent of the processor's matrix speed on these shapes (`benchmarks/text_path.py`).
 """
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from limner.models.channel_norm import ChannelNorm
 from limner.models.text_encoder import TextEncoder, WordTableSettings
+from limner.models.tracing import is_traced
 from limner.types import PADDING
 
 Layout = Literal["resnet-50", "resnet-152"]
@@ -82,6 +84,10 @@ def join_neighbours(
     x: Float[Tensor, "batch words channels"], stride: Literal[1, 2]
 ) -> Float[Tensor, "batch out_words 2*channels"]:
     """Every `stride`-th word with the word before it on its left; the first has zeros there."""
+    if is_traced():
+        # what the function below writes in place, in operations that every format has
+        padded = F.pad(x, (0, 0, 1, 0))
+        return torch.cat([padded[:, : x.shape[1] : stride], x[:, ::stride]], dim=2)
     joined: Tensor = _NeighboursJoined.apply(x, stride)  # type: ignore[no-untyped-call]
     return joined
 
@@ -92,10 +98,10 @@ class _NeighboursJoined(torch.autograd.Function):
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, stride: int) -> Tensor:
         """The word before the first is zero."""
-        _, words, channels = x.shape
+        batch, words, channels = x.shape
         ctx.words, ctx.stride = words, stride  # type: ignore[attr-defined]
         # each number is written once: 256.1 ms a step of the blocks, where F.pad, slices and torch.cat have 260.7
-        joined = x.new_empty(len(x), -(-words // stride), 2 * channels)
+        joined = x.new_empty(batch, -(-words // stride), 2 * channels)
         joined[:, 0, :channels] = 0
         joined[:, 1:, :channels] = x[:, stride - 1 : words - 1 : stride]
         joined[:, :, channels:] = x[:, ::stride]
@@ -143,6 +149,21 @@ class TextBlock(nn.Module):
         out = F.relu(self.bn2(self.conv2(join_neighbours(out, self.stride))), inplace=True)
         out = self.bn3(self.conv3(out))
         return F.relu(out.add_(shortcut), inplace=True)
+
+    def fold(self) -> None:
+        """Fold each batch norm into the filters before it, for inference alone."""
+        pairs: list[tuple[nn.Module, str, str]] = [
+            (self, f"conv{number}", f"bn{number}") for number in (1, 2, 3)
+        ]
+        if isinstance(self.shortcut, nn.Sequential):
+            pairs.append((self.shortcut, "0", "1"))
+        for holder, conv, name in pairs:
+            filters, norm = holder.get_submodule(conv), holder.get_submodule(name)
+            assert isinstance(filters, WordConv)
+            assert isinstance(norm, ChannelNorm)
+            scale, shift = _scale_and_shift(norm)
+            filters.weight.mul_(scale[:, None, None])
+            holder.register_module(name, _Shift(shift))
 
 
 class TextCNN(TextEncoder):
@@ -193,6 +214,42 @@ class TextCNN(TextEncoder):
         x = self.word_norm(self.table(token_ids))
         out: Tensor = self.blocks(x).mean(dim=1)
         return out
+
+    @torch.no_grad()
+    def folded(self) -> "TextCNN":
+        """A copy for inference with each batch norm folded into the filters, or the word table, before it."""
+        copied = copy.deepcopy(self).requires_grad_(False).eval()
+        if isinstance(copied.word_norm, ChannelNorm):
+            scale, shift = _scale_and_shift(copied.word_norm)
+            # row 0 too: an empty position is normalised as any other
+            copied.table.weight.mul_(scale).add_(shift)
+            copied.word_norm = nn.Identity()
+        for block in copied.blocks:
+            assert isinstance(block, TextBlock)
+            block.fold()
+        return copied
+
+
+class _Shift(nn.Module):
+    """A bias on the last axis: what is left of a batch norm that has been folded."""
+
+    def __init__(self, bias: Float[Tensor, " channels"]) -> None:
+        super().__init__()
+        self.register_buffer("bias", bias)
+
+    bias: Tensor
+
+    def forward(self, x: Float[Tensor, "*rows channels"]) -> Float[Tensor, "*rows channels"]:
+        """The sum."""
+        return x + self.bias
+
+
+@torch.no_grad()
+def _scale_and_shift(norm: ChannelNorm) -> tuple[Float[Tensor, " channels"], Float[Tensor, " channels"]]:
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+    return scale, norm.bias - scale * norm.running_mean
 
 
 def _block_shapes(settings: TextCNNSettings) -> Iterator[tuple[int, int, Literal[1, 2]]]:

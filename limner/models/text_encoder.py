@@ -157,6 +157,15 @@ class TextEncoder(nn.Module, ABC):
             f"a text encoder of token_width {self.token_width} must have its own forward_with"
         )
 
+    @property
+    def any_length(self) -> bool:
+        """True where rows may be as short as their longest sentence, which changes no feature."""
+        return False
+
+    def folded(self) -> "TextEncoder":
+        """The encoder for inference alone, with what can be folded into its weights; itself where nothing can."""
+        return self
+
     def read_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Learn what the token ids stand for; most encoders need not know."""
 

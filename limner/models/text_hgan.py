@@ -17,6 +17,7 @@ from limner.errors import CheckpointError
 from limner.models.text_bert import BertSettings, BertWords, whole_words
 from limner.models.text_encoder import TextEncoder, WordTableSettings
 from limner.models.text_lstm import lengths
+from limner.models.tracing import is_traced
 from limner.types import PADDING, TextNeed, Tokenizer
 
 
@@ -131,6 +132,11 @@ class HierarchicalText(TextEncoder):
         """BERT splits limner's words into its own pieces, and gives a feature for each word."""
         return frozenset() if self.bert is None else frozenset({"whole words"})
 
+    @property
+    def any_length(self) -> bool:
+        """Empty places behind a sentence are not read."""
+        return True
+
     def read_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Tell BERT what the words of the tokenizer are."""
         if self.bert is not None:
@@ -203,7 +209,7 @@ class HierarchicalText(TextEncoder):
         # behind the end the first word is read again and again, after the state that is taken
         turned = (ends[:, None] - 1 - places).clamp(min=0)
         from_the_end = words.gather(1, turned[:, :, None].expand_as(words))
-        rows = torch.arange(len(words), device=words.device)
+        rows = torch.arange(words.shape[0], device=words.device)
         return torch.cat(
             [
                 lstm(x)[0][rows, ends - 1]
@@ -241,7 +247,8 @@ def attended_phrases(
 def up_to_the_longest(token_ids: Int64[Tensor, "batch words"]) -> tuple[Tensor, Tensor]:
     """The rows, cut after the longest sentence, and which positions are before a sentence's end."""
     ends = lengths(token_ids)
-    token_ids = token_ids[:, : int(ends.max())]
+    if not is_traced():
+        token_ids = token_ids[:, : int(ends.max())]
     # not by `token_ids != PADDING`: an empty sentence keeps one position, since attention over none is NaN
     return token_ids, torch.arange(token_ids.shape[1], device=token_ids.device) < ends[:, None]
 

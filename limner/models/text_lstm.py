@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from limner.errors import CheckpointError, SettingsError
 from limner.models.text_bert import BertSettings, BertWords, whole_words
 from limner.models.text_encoder import TextEncoder, WordTableSettings
+from limner.models.tracing import is_traced
 from limner.types import PADDING, TextNeed, Tokenizer
 
 
@@ -111,6 +112,11 @@ class TextLSTM(TextEncoder):
         """BERT splits limner's words into its own pieces, and gives a state for each word."""
         return frozenset() if self.bert is None else frozenset({"whole words"})
 
+    @property
+    def any_length(self) -> bool:
+        """Empty places behind a sentence are not read."""
+        return True
+
     def read_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Tell BERT what the words of the tokenizer are."""
         if self.bert is not None:
@@ -133,7 +139,7 @@ class TextLSTM(TextEncoder):
             # `present` counts the first position of an empty sentence and the padding before a shifted one, too.
             filled = token_ids != PADDING
             return (states * filled[:, :, None]).sum(dim=1) / filled.sum(dim=1, keepdim=True).clamp(min=1)
-        return states[torch.arange(len(states), device=states.device), present.sum(dim=1) - 1]
+        return states[torch.arange(states.shape[0], device=states.device), present.sum(dim=1) - 1]
 
     def input_features(
         self, token_ids: Int64[Tensor, "batch words"]
@@ -170,9 +176,9 @@ class TextLSTM(TextEncoder):
         ends = lengths(token_ids)
         present = torch.arange(token_ids.shape[1], device=token_ids.device) < ends[:, None]
         # on an accelerator each step of a loop is several small kernels; nn.LSTM is one call of cuDNN there
-        if token_ids.device.type == "cpu":
+        if token_ids.device.type == "cpu" and not is_traced():
             return self._packed(token_ids, words_below, ends, present), present
-        longest = int(ends.max())
+        longest = token_ids.shape[1] if is_traced() else int(ends.max())
         read = self.table(token_ids[:, :longest]) if words_below is None else words_below[:, :longest].float()
         states, _ = self.lstm(self.dropout(read))
         # a state depends on what stands before it alone, so what lies behind a sentence's end is cut off

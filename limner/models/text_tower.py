@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ from limner.models.pretrained_source import (
 )
 from limner.models.text_encoder import FixedText, TextEncoder, TextSettings
 from limner.models.text_lstm import lengths
+from limner.models.tracing import is_traced
 from limner.types import PADDING
 
 LAST = (-1,)
@@ -159,6 +161,11 @@ class TextTower(TextEncoder, FixedText):
         else:
             self.tower = empty(self.config, add_pooling_layer=False)
 
+    @property
+    def any_length(self) -> bool:
+        """Unless the tower was trained with rows that are filled to their full length."""
+        return self.settings.filled == "no"
+
     def above_table(self) -> list[nn.Module]:
         """As of every text encoder; the table lies within the tower."""
         return _beside(self.tower, self.table)
@@ -253,7 +260,7 @@ class TextTower(TextEncoder, FixedText):
         self, token_ids: Int64[Tensor, "batch words"], read: Callable[[Tensor], tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
         """Apply `read` to sentences, those of like length together where nothing is filled."""
-        if self.settings.filled != "no" or len(token_ids) <= TOGETHER:
+        if self.settings.filled != "no" or is_traced() or len(token_ids) <= TOGETHER:
             return read(token_ids)
         # of 128 captions the longest has twice the tokens of the mean, and all would be padded to it
         order = (token_ids != PADDING).sum(1).argsort(stable=True)
@@ -347,6 +354,8 @@ class TextTower(TextEncoder, FixedText):
         """The tower's own numbers, filled as the settings say."""
         present = token_ids != PADDING
         counts = present.sum(1)
+        if is_traced():
+            return self._laid_out_at_the_left(token_ids, counts)
         # a row without any token would give a tower with a mask NaN
         length = self.settings.words if self.settings.filled != "no" else max(1, int(counts.max()))
         place = torch.arange(length, device=token_ids.device)
@@ -357,6 +366,22 @@ class TextTower(TextEncoder, FixedText):
         # token ids count from 1, so that 0 is padding in every tokenizer; the tower's own count from 0
         tokens[read] = token_ids[present] - 1
         return tokens, read
+
+    def _laid_out_at_the_left(
+        self, token_ids: Int64[Tensor, "batch words"], counts: Int64[Tensor, " batch"]
+    ) -> tuple[Int64[Tensor, "batch read"], Bool[Tensor, "batch read"]]:
+        """The same of sentences at the left of their rows, by shapes that no value changes."""
+        if self.settings.filled != "no":
+            token_ids = F.pad(token_ids, (0, self.settings.words - token_ids.shape[1]))
+        place = torch.arange(token_ids.shape[1], device=token_ids.device)
+        start = (
+            token_ids.shape[1] - counts[:, None]
+            if self.settings.filled == "left"
+            else torch.zeros_like(counts)[:, None]
+        )
+        read = (place >= start) & (place < start + counts[:, None])
+        tokens = token_ids.gather(1, (place - start).clamp(min=0)) - 1
+        return torch.where(read, tokens, self.settings.padding_id), read
 
 
 class TokenStates(FixedText):

@@ -11,37 +11,34 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from limner.errors import CheckpointError, DataError
+from limner.errors import DataError
 from limner.evaluation.arrays import Results
 from limner.evaluation.reranking import First
 from limner.inference.calibration import (
-    FILE,
-    THRESHOLD,
     EncodedGallery,
     ProgressCallback,
-    RunCalibration,
-    calibration_text,
     expect_depth,
     expect_probability,
     fit_encoded,
-    parse_calibration,
     write_calibration,
+)
+from limner.inference.calibration_file import (
+    FILE,
+    THRESHOLD,
+    RunCalibration,
+    calibration_text,
 )
 from limner.inference.checkpoint import TRAINED_ON
 from limner.inference.learnt_images import word_of
 from limner.inference.trained import TrainedModel
-from limner.sealed_json import KEY, digest_of_values
+from limner.sealed_json import digest_of_values
 from limner.search.index_dataset import SPLIT
-from limner.search.manifest import FILE as MANIFEST
-from limner.search.manifest import StoreManifest, read_manifest
 from limner.search.sentences import SentenceTable
 from limner.search.snapshot import Snapshot
+from limner.search.store_calibration import SPLIT_NAME
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, reached
 from limner.types import RegionFeatures
-
-SPLIT_NAME = "store"
-"""Split that a store's own calibration names; a run's file in its place would give wrong probabilities."""
 
 # the model has learnt the ones by heart, and the figures of the others would then say nothing
 _NOT_FITTED_ON = ("train", "test")
@@ -157,49 +154,6 @@ def write_into(folder: StorePath, calibration: RunCalibration) -> None:
     # an object storage makes an object whole or not at all
     with reached(folder):
         (folder / FILE).write_text(calibration_text(calibration), encoding="utf-8")
-
-
-def load_store_calibration(
-    folder: StorePath, fingerprint: str, manifest: StoreManifest
-) -> RunCalibration | None:
-    """The calibration in the folder of a store; None without a file, and for one of another model.
-
-    Raises `CheckpointError` for a damaged file, for that of a run or of another store, and for one that is not the one
-    that `store.json` names, or is gone.
-    """
-    while True:
-        try:
-            return _loaded(folder, fingerprint, manifest)
-        except CheckpointError:
-            # a calibration that has been written meanwhile
-            if (now := read_manifest(folder)) == manifest:
-                raise
-            manifest = now
-
-
-def _loaded(folder: StorePath, fingerprint: str, manifest: StoreManifest) -> RunCalibration | None:
-    file = folder / FILE
-    with reached(folder, "read"):
-        try:
-            text = file.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            if manifest.calibration:
-                raise CheckpointError(f"{file}: is gone; put it back, or {_AGAIN}") from None
-            return None
-        except UnicodeDecodeError:
-            text = ""  # which is called damaged
-    found = parse_calibration(text, file)
-    if found.split != SPLIT_NAME:
-        raise CheckpointError(f"{file}: that of a run, not of a store; {_AGAIN}")
-    # None: written before calibrations named their store
-    if found.store not in (None, manifest.id):
-        raise CheckpointError(f"{file}: that of another store; {_AGAIN}")
-    if manifest.calibration and json.loads(text).get(KEY) not in manifest.calibration:
-        raise CheckpointError(f"{file}: not the one that {MANIFEST} names; put that back, or {_AGAIN}")
-    return found if found.fingerprint == fingerprint else None
-
-
-_AGAIN = "fit it anew with `limner calibrate --store`"
 
 
 def _unseen(run: TrainedModel, snapshot: Snapshot) -> list[bool]:

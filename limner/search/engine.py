@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.evaluation.calibration import AROUND
-from limner.inference.calibration import RunCalibration
+from limner.inference.calibration_file import RunCalibration
 from limner.inference.word_effects import DEFAULT
 from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention

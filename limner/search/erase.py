@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from limner.errors import CheckpointError, StoreError
-from limner.inference.calibration import FILE as CALIBRATION
+from limner.inference.calibration_file import FILE as CALIBRATION
 from limner.search.commits import digest_sum
 from limner.search.compaction import alive_bytes
 from limner.search.entry import PLACE

@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from limner.errors import CheckpointError, StoreError
-from limner.inference.calibration import FILE as CALIBRATION
-from limner.inference.calibration import RunCalibration, load_calibration, write_calibration
+from limner.inference.calibration import write_calibration
+from limner.inference.calibration_file import FILE as CALIBRATION
+from limner.inference.calibration_file import load_calibration
 from limner.inference.checkpoint import flush_to_disk, read_checkpoint, read_digest, write_text
 from limner.inference.composing import FILE as INVERSION
 from limner.inference.composing import Inversion, load_inversion, write_inversion
 from limner.inference.trained import RUN_FILE, TrainedModel
 from limner.sealed_json import sealed
-from limner.search.calibration import load_store_calibration
 from limner.search.manifest import PARTIAL_MODEL
+from limner.search.store_calibration import source_of
 from limner.search.store_files import StoreFiles
 
 _MARK = "kept"
@@ -72,35 +73,12 @@ def keep_model(encoder: TrainedModel, folder: Path) -> None:
         ) from None
 
 
-def calibration_for(store: StoreFiles, run: TrainedModel) -> RunCalibration | None:
-    """Find the calibration for searches of a store: the store's own, else that of the run.
-
-    The kept model stands for the run that it was kept from, whose calibration goes before the one that is kept with it.
-    """
-    # the store's own first: it was fitted to these images and sentences
-    found = load_store_calibration(store.folder, run.fingerprint, store.manifest)
-    # it may have been calibrated since
-    if found is None and (source := _source_of(store, run, CALIBRATION)) is not None:
-        found = load_calibration(source, run.fingerprint)
-    return found or load_calibration(run.path, run.fingerprint)
-
-
 def inversion_for(store: StoreFiles, run: TrainedModel) -> Inversion | None:
     """Find the inversion for composed queries: that of the run that the model was kept from, else the kept one."""
     # it may have been trained since, or anew
-    source = _source_of(store, run, INVERSION)
+    source = source_of(store, run.path, INVERSION)
     found = None if source is None else load_inversion(source, run.fingerprint)
     return found or load_inversion(run.path, run.fingerprint)
-
-
-def _source_of(store: StoreFiles, run: TrainedModel, file: str) -> Path | None:
-    """The run that a store's kept model was kept from, if it has this file; a run that is gone is not needed."""
-    source = store.manifest.kept_from
-    if source is None or run.path.parent.resolve() != Path(store.run).resolve():
-        return None
-    folder = Path(source)
-    beside = (folder.parent if os.path.isfile(folder) else folder) / file  # noqa: PTH113 - raises nothing without rights
-    return folder if os.access(beside, os.R_OK) else None
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

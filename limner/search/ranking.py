@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.evaluation.calibration import AROUND
-from limner.inference.calibration import RunCalibration
+from limner.inference.calibration_file import RunCalibration
 from limner.search.snapshot import Snapshot, check_time
 from limner.search.store_files import StoreFiles
 from limner.types import Reranker

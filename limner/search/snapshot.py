@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
 from jaxtyping import Float, Int, UInt64
 
 from limner.errors import SearchTimeoutError
-from limner.evaluation.scores import duplicate_rows
+from limner.evaluation.duplicates import duplicate_rows
 from limner.search.commits import column_sum
 from limner.search.conditions import Condition
 from limner.search.entry import FIELDS, item_values
@@ -38,8 +37,7 @@ class Vectors:
     @classmethod
     def of(cls, matrix: Float[np.ndarray, "rows dim"]) -> "Vectors":
         """Build it from a matrix, looking for equal rows."""
-        later, first = duplicate_rows(torch.from_numpy(matrix))
-        return cls(matrix, later.numpy(), first.numpy())
+        return cls(matrix, *duplicate_rows(matrix))
 
     def scores(self, query: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " rows"]:
         """Dot products with a query.

@@ -13,21 +13,20 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
-from limner.inference.trained import TrainedModel, load_model
+from limner.export.exported import ExportedModel, is_export, load_export
 from limner.judgements import Marks
 from limner.search.conditions import Condition
-from limner.search.engine import Engine
+from limner.search.engine import Compose, Engine
 from limner.search.entry import StoredImage, key_of
 from limner.search.erase import erase
-from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
-from limner.search.kept_model import calibration_for, inversion_for
 from limner.search.manifest import IN_STORE
 from limner.search.query import Query
+from limner.search.store_calibration import calibration_for
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, is_remote
 from limner.store_reports import ErasureReport
@@ -46,6 +45,9 @@ from limner.wire import (
     query_arguments,
     where_strings,
 )
+
+if TYPE_CHECKING:
+    from limner.inference.trained import TrainedModel
 
 _TOGETHER = 256
 """Number of queries of `search_many` that are encoded at once; a network needs little memory for so many."""
@@ -309,7 +311,7 @@ class Store:
 def open_store(
     folder: str | Path | StorePath,
     *,
-    run: TrainedModel | str | Path | None = None,
+    run: "TrainedModel | ExportedModel | str | Path | None" = None,
     device: str | None = None,
     approximate_from: int | None = None,
 ) -> Store:
@@ -322,24 +324,45 @@ def open_store(
     """
     # the store before the model: a wrong folder is told at once, where loading takes seconds
     files = StoreFiles.open(folder)
-    # vectors that another program has computed have no model that could be loaded
-    if run is None and (foreign := foreign_model(files)) is not None:
-        return Store(Engine(files, foreign, approximate_from=approximate_from))
+    if run is None:
+        # here: it reads arrays by torch, which a search by an exported tower does without
+        from limner.search.foreign_vectors import foreign_model
+
+        # vectors that another program has computed have no model that could be loaded
+        if (foreign := foreign_model(files)) is not None:
+            return Store(Engine(files, foreign, approximate_from=approximate_from))
     # a model that is loaded already may serve several stores
-    if not isinstance(run, TrainedModel):
-        if run is None and files.manifest.run == IN_STORE and is_remote(files.folder):
-            raise StoreError(
-                f"{folder}: holds its model, which is read from a disk only; copy {files.run} to this machine and name "
-                "it with run="
-            )
-        try:
-            run = load_model(run or files.run, device=device)
-        except CheckpointError as error:
-            raise StoreError(
-                f"{folder}: the model of this store cannot be loaded: {error}; name it with run="
-            ) from None
+    model = _model(files, run, device) if run is None or isinstance(run, str | Path) else run
     # by the fingerprint, too: probabilities that were fitted to other weights would be wrong without a sign
-    calibration = calibration_for(files, run)
-    inversion = inversion_for(files, run)
-    compose = None if inversion is None else partial(inversion.compose, run.model, run.tokenizer)
-    return Store(Engine(files, run, calibration, compose=compose, approximate_from=approximate_from))
+    calibration = calibration_for(files, model, model.path)
+    return Store(
+        Engine(files, model, calibration, compose=_compose(files, model), approximate_from=approximate_from)
+    )
+
+
+def _model(files: StoreFiles, run: str | Path | None, device: str | None) -> "TrainedModel | ExportedModel":
+    if run is not None and is_export(run):
+        return load_export(run)
+    if run is None and files.manifest.run == IN_STORE and is_remote(files.folder):
+        raise StoreError(
+            f"{files.folder}: holds its model, which is read from a disk only; copy {files.run} to this machine and "
+            "name it with run="
+        )
+    # here: torch takes two seconds to load, which a search by an exported tower need not wait for
+    from limner.inference.trained import load_model
+
+    try:
+        return load_model(run or files.run, device=device)
+    except CheckpointError as error:
+        raise StoreError(
+            f"{files.folder}: the model of this store cannot be loaded: {error}; name it with run="
+        ) from None
+
+
+def _compose(files: StoreFiles, model: "TrainedModel | ExportedModel") -> Compose | None:
+    if isinstance(model, ExportedModel):
+        return None
+    from limner.search.kept_model import inversion_for
+
+    inversion = inversion_for(files, model)
+    return None if inversion is None else partial(inversion.compose, model.model, model.tokenizer)

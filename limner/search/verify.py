@@ -170,7 +170,7 @@ def _verify_versions(findings: _Findings, table: Table) -> None:
 def _verify_calibration(findings: _Findings, files: StoreFiles) -> None:
     if not files.manifest.calibration and not (files.folder / _CALIBRATION).exists():
         return
-    from limner.search.calibration import load_store_calibration
+    from limner.search.store_calibration import load_store_calibration
 
     try:
         load_store_calibration(files.folder, files.fingerprint, files.manifest)
@@ -180,7 +180,7 @@ def _verify_calibration(findings: _Findings, files: StoreFiles) -> None:
 
 def _verify_model(findings: _Findings, files: StoreFiles) -> None:
     # here: they import torch, which takes seconds that a store without a model need not wait
-    from limner.inference.calibration import load_calibration
+    from limner.inference.calibration_file import load_calibration
     from limner.inference.composing import load_inversion
     from limner.inference.trained import load_model
 

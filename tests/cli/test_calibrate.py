@@ -8,7 +8,7 @@ from limner.cli import calibrate as calibrate_module
 from limner.cli.schemas_of_measures import CalibrationReport
 from limner.data.records import Dataset
 from limner.inference import load_model
-from limner.inference.calibration import THRESHOLD
+from limner.inference.calibration_file import THRESHOLD
 from limner.inference.trained import TrainedModel
 from tests.agreeing import agreeing, resaved
 from tests.cli.command import Limner, refused

@@ -10,6 +10,7 @@ import limner
 from limner.data.images import decode
 from limner.data.records import Dataset
 from limner.errors import SettingsError
+from limner.export.run import export_run
 from limner.export.sentence_transformers import CHECKPOINT, write_sentence_transformers
 from limner.inference.trained import TrainedModel, load_model
 from limner.models.hub_correction import HubCorrectionSettings
@@ -148,6 +149,16 @@ def test_a_folder_that_holds_something_is_refused(toy: TrainedModel, tmp_path: P
     with pytest.raises(SettingsError, match="not empty"):
         write_sentence_transformers(toy, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+
+
+def test_export_run_writes_it_whole(
+    toy: TrainedModel, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    expect_the_same(
+        load(export_run(toy, tmp_path / "out", format="sentence-transformers")), toy, pictures(toys)
+    )
 
 
 def test_its_settings_name_the_module(toy: TrainedModel, tmp_path: Path) -> None:

@@ -6,14 +6,8 @@ import pytest
 
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.calibration import Calibration, Reliability
-from limner.inference.calibration import (
-    FILE,
-    FORMAT,
-    RunCalibration,
-    load_calibration,
-    read_calibration,
-    write_calibration,
-)
+from limner.inference.calibration import write_calibration
+from limner.inference.calibration_file import FILE, FORMAT, RunCalibration, load_calibration, read_calibration
 from limner.sealed_json import sealed
 
 FILES = Path(__file__).parent / "calibrations"

@@ -9,7 +9,8 @@ import torch
 import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
-from limner.inference.image_engine import BackbonePass, OpenVINOModule, require_openvino
+from limner.inference.image_engine import BackbonePass, OpenVINOModule
+from limner.inference.openvino_library import require_openvino
 from limner.inference.precision import Precision
 from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
 
@@ -74,7 +75,7 @@ def test_its_telemetry_stays_out() -> None:
     """In a process of its own, which has not imported it before."""
     script = (
         "import sys\n"
-        "from limner.inference.image_engine import require_openvino\n"
+        "from limner.inference.openvino_library import require_openvino\n"
         "require_openvino()\n"
         "from openvino.tools.ovc import convert_impl, telemetry_utils\n"
         "assert 'openvino_telemetry' not in sys.modules\n"

@@ -16,7 +16,7 @@ from limner.errors import (
     UnknownPictureError,
 )
 from limner.evaluation.calibration import Calibration
-from limner.inference.calibration import RunCalibration
+from limner.inference.calibration_file import RunCalibration
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.index import index_pictures

@@ -14,7 +14,8 @@ import pytest
 
 import limner
 from limner.errors import LimnerError, StoreError
-from limner.inference.calibration import FILE, write_calibration
+from limner.inference.calibration import write_calibration
+from limner.inference.calibration_file import FILE
 from limner.search.calibration import write_store_calibration
 from limner.search.erase import erase
 from limner.search.index import index_pictures

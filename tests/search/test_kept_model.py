@@ -15,7 +15,8 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import StoreError
 from limner.evaluation.calibration import Calibration
-from limner.inference.calibration import RunCalibration, write_calibration
+from limner.inference.calibration import write_calibration
+from limner.inference.calibration_file import RunCalibration
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
 from limner.search import kept_model
 from limner.search.erase import erase

@@ -19,7 +19,8 @@ import pytest
 
 import limner
 from limner.evaluation.calibration import Calibration, Reliability
-from limner.inference.calibration import FILE, RunCalibration, write_calibration
+from limner.inference.calibration import write_calibration
+from limner.inference.calibration_file import FILE, RunCalibration
 from limner.search.calibration import write_store_calibration
 from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable

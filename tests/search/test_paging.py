@@ -8,7 +8,7 @@ import pytest
 
 from limner.errors import SettingsError
 from limner.evaluation.calibration import Calibration
-from limner.inference.calibration import RunCalibration
+from limner.inference.calibration_file import RunCalibration
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.query import Query

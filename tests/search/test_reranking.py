@@ -16,7 +16,7 @@ from limner.data.transforms import crop_of
 from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreError
 from limner.evaluation.calibration import Calibration
 from limner.inference import TrainedModel
-from limner.inference.calibration import RunCalibration
+from limner.inference.calibration_file import RunCalibration
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage

@@ -1,0 +1,200 @@
+"""`limner export`: a run in the formats of other programs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from limner.cli.console import counting_each, err, out
+from limner.cli.contract import command, group
+from limner.cli.options import RunFolder, Stage
+from limner.cli.schemas_of_exports import ExportedRun
+from limner.errors import SettingsError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from limner.data.records import Dataset
+    from limner.export.report import Exported, ExportReport
+    from limner.export.run import CalibrationRows, ExportFormat
+    from limner.inference import TrainedModel
+
+app = group("Export.")
+
+_COMPARED = 64
+"""Pictures and sentences that both towers are compared on without a dataset."""
+
+_CALIBRATED = 128
+"""Training pictures by which int8 chooses its scales."""
+
+
+@command(app, "export")
+def export_command(
+    run: RunFolder,
+    out_folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the export.")],
+    form: Annotated[
+        str, typer.Option("--format", help="onnx, openvino, sentence-transformers or immich.")
+    ] = "onnx",
+    int8: Annotated[
+        bool,
+        typer.Option("--int8", help="Weights, and an image tower's activations, in int8; needs --data."),
+    ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT:PATH",
+            help="Measure the export on a split of this dataset; its training pictures give int8 its scales.",
+        ),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Split of --data to measure on.")] = "val",
+    stage: Stage = None,
+) -> ExportedRun:
+    """Write a run's two towers for ONNX Runtime, OpenVINO, sentence-transformers or immich.
+
+    `limner search` and `limner serve` take an export in onnx or openvino as --run, and then need no torch. A report is
+    written beside the towers: how near they are to the run, R@K on a split, size and time.
+    """
+    from limner.data.readers import open_dataset
+    from limner.export.run import FORMATS, export_run
+    from limner.inference import load_model
+
+    if form not in FORMATS:
+        raise SettingsError(f"--format: expected {', '.join(FORMATS)}, got {form[:40]!r}")
+    if int8 and data is None:
+        raise SettingsError(
+            "--int8: its scales are measured on training pictures; name a dataset with --data"
+        )
+    dataset = None if data is None else open_dataset(data)
+    if dataset is not None:
+        # before minutes of recording: a misspelt split is told at once
+        dataset.split(split)
+    model = load_model(run, stage=stage, device="cpu", precision="fp32")
+    calibration = _calibration(model, dataset) if int8 and dataset is not None else None
+    export_run(
+        model,
+        out_folder,
+        format=cast("ExportFormat", form),
+        calibration=calibration,
+        progress=lambda what: err.print(f"writing: {what}"),
+    )
+    report = _report(model, out_folder, form, "int8" if int8 else "fp32", dataset, split)
+    if report is not None:
+        from limner.export.report import REPORT_FILE
+        from limner.inference.checkpoint import write_text
+
+        write_text(out_folder / REPORT_FILE, report.model_dump_json(indent=2) + "\n")
+        _print(out_folder, report)
+    else:
+        out.print(f"{out_folder}: written for {form}")
+    if form in ("onnx", "openvino"):
+        out.print(f"next: limner search STORE TEXT --run {out_folder}")
+    return ExportedRun(folder=out_folder, format=form, report=report and report.model_dump(mode="json"))
+
+
+def _calibration(model: "TrainedModel", dataset: "Dataset") -> "CalibrationRows":
+    import numpy as np
+
+    from limner.export.run import calibration_rows
+
+    paths = list(dict.fromkeys(record.image for record in dataset.split("train").records))
+    # a fixed seed, so that two exports agree
+    chosen = np.random.default_rng(0).permutation(len(paths))[:_CALIBRATED]
+    return calibration_rows(model, [paths[place] for place in sorted(chosen)])
+
+
+def _report(
+    model: "TrainedModel",
+    folder: Path,
+    form: str,
+    precision: str,
+    dataset: "Dataset | None",
+    split: str,
+) -> "ExportReport | None":
+    from limner.export.report import ExportReport, compare, drawn_pixels, drawn_sentences, size_of
+
+    exported = _opened(folder, form)
+    if exported is None:
+        return None
+    recall = own = None
+    if dataset is None:
+        pixels, sentences = drawn_pixels(model, _COMPARED), drawn_sentences(model, _COMPARED)
+    else:
+        pixels, sentences, recall, own = _measured(model, exported, dataset, split)
+    image, text = compare(model, exported, pixels, sentences)
+    return ExportReport(
+        format=form,
+        precision=precision,
+        fingerprint=model.fingerprint,
+        bytes=size_of(folder),
+        image=image,
+        text=text,
+        split=None if dataset is None else split,
+        recall=recall,
+        torch_recall=own,
+    )
+
+
+def _opened(folder: Path, form: str) -> "Exported | None":
+    """The export as it is used; None where that program is not installed."""
+    if form in ("onnx", "openvino"):
+        from limner.export.exported import load_export
+
+        return load_export(folder)
+    if form == "immich":
+        from limner.export.immich_reader import ImmichFolder
+
+        return ImmichFolder(folder)
+    return None
+
+
+def _measured(
+    model: "TrainedModel", exported: "Exported", dataset: "Dataset", split: str
+) -> "tuple[np.ndarray, list[str], dict[str, dict[str, float]], dict[str, dict[str, float]]]":
+    """The first pictures and sentences of a split, and R@K of the export and of the run on all of it."""
+    import numpy as np
+
+    from limner.library import evaluate
+
+    records = dataset.split(split).records
+    paths = [record.image for record in records]
+    sentences = [sentence for record in records for sentence in record.sentences]
+    both: list[list[np.ndarray]] = [[], []]
+    first: np.ndarray | None = None
+    with counting_each("pictures") as progress:
+        for start in range(0, len(paths), 64):
+            pixels = np.stack([model.prepare_image(path) for path in paths[start : start + 64]])
+            first = pixels if first is None else first
+            for rows, encoder in zip(both, (exported, model), strict=True):
+                rows.append(encoder.encode_pixels(pixels))
+            progress("pictures", start + len(pixels), len(paths))
+        texts: list[list[np.ndarray]] = [[], []]
+        for start in range(0, len(sentences), 256):
+            block = sentences[start : start + 256]
+            for rows, encoder in zip(texts, (exported, model), strict=True):
+                rows.append(encoder.encode_texts(block, check=False))
+            progress("sentences", start + len(block), len(sentences))
+    assert first is not None, "a split is never empty"
+    found = []
+    for images, rows in zip(both, texts, strict=True):
+        report = evaluate(
+            (np.concatenate(images), np.concatenate(rows)), dataset, split, measures="R@1 R@5 R@10"
+        )
+        found.append(
+            {"image_to_text": dict(report.image_to_text), "text_to_image": dict(report.text_to_image)}
+        )
+    return first, sentences[:_COMPARED], found[0], found[1]
+
+
+def _print(folder: Path, report: "ExportReport") -> None:
+    out.print(f"{folder}: {report.format}, {report.precision}, {report.bytes / 1e6:.1f} MB")
+    for name, tower in (("image", report.image), ("text", report.text)):
+        out.print(
+            f"  {name:5}  cosine with torch {tower.lowest_cosine:.6f} at least, {tower.mean_cosine:.6f} on average; "
+            f"{tower.one_ms:.1f} ms for one and {tower.batch_ms:.1f} for 16, torch {tower.torch_one_ms:.1f} and "
+            f"{tower.torch_batch_ms:.1f}"
+        )
+    if report.recall is not None and report.torch_recall is not None:
+        for direction, values in report.recall.items():
+            own = report.torch_recall[direction]
+            listed = ", ".join(f"{name} {values[name]:.1f} (torch {own[name]:.1f})" for name in values)
+            out.print(f"  {direction.replace('_', ' ')}: {listed}")

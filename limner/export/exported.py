@@ -1,0 +1,198 @@
+"""An exported model, ready to encode images and sentences without torch: what a search by an export runs on."""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int64, UInt8
+
+from limner.data.token_rows import longest
+from limner.data.tokenizers import tokenizer_from_description
+from limner.data.transforms import ImageSettings
+from limner.errors import CheckpointError, SettingsError
+from limner.export.sessions import Engine, Run, open_tower
+from limner.inference.encoder_base import EncoderBase
+from limner.sealed_json import opened
+from limner.types import TokenBatch, Tokenizer
+
+FILE = "export.json"
+FORMAT = 1
+"""Version of the folder's layout."""
+
+TOKENIZER_FILE = "tokenizer.json"
+"""A tokenizer of Hugging Face, where the model has one."""
+
+SENTENCES = 256
+"""Sentences encoded at once."""
+
+_IMAGES = 16
+"""Images encoded at once."""
+
+
+def is_export(path: str | Path) -> bool:
+    """True for a folder that `limner export` wrote."""
+    return (Path(path) / FILE).is_file()
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """What `export.json` says. Raises `CheckpointError` for one that is damaged or of a later format."""
+    file = folder / FILE
+    try:
+        values: Any = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(values, dict) and isinstance(values.get("format"), int) and values["format"] > FORMAT:
+            raise CheckpointError(
+                f"{file}: format {values['format']} is newer than this limner's {FORMAT}; upgrade limner"
+            )
+        return opened(values)
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder}: no exported model here ({FILE} is missing)") from None
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{file}: damaged ({error}); export the run anew") from None
+
+
+def load_export(folder: str | Path) -> "ExportedModel":
+    """Open a folder that `limner export` wrote; a tower is loaded when it is first needed.
+
+    Raises `CheckpointError` for a folder that is damaged or of a later format, and `SettingsError` for a format that
+    limner writes for other programs alone.
+    """
+    place = Path(folder)
+    found = read_description(place)
+    file = place / FILE
+    try:
+        if found["engine"] is None:
+            raise SettingsError(
+                f"{place}: an export for {found['format_name']}; limner searches by one of --format onnx or openvino"
+            )
+        content = place / TOKENIZER_FILE if found["tokenizer_file"] else None
+        tokenizer = tokenizer_from_description(
+            dict(found["tokenizer"]), None if content is None else content.read_bytes()
+        )
+        return ExportedModel(
+            place, found, tokenizer, ImageSettings.parse(dict(found["images"])), found["engine"]
+        )
+    except SettingsError:
+        raise
+    except OSError as error:
+        raise CheckpointError(
+            f"{error.filename}: cannot be read ({error.strerror}); export the run anew"
+        ) from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{file}: damaged ({error}); export the run anew") from None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ExportedModel(EncoderBase):
+    """The towers of a run in another program's format; a `limner.types.Encoder` without a reranker.
+
+    - `path`: the folder; `description`: what its `export.json` says.
+
+    Its embeddings are those of the run in fp32 to rounding, and so is its fingerprint: stores of the run take its
+    queries. With int8 they are near to them (`export-report.json` says how near).
+    """
+
+    path: Path
+    description: dict[str, Any]
+    tokenizer: Tokenizer
+    images: ImageSettings
+    engine: Engine
+    _opened: dict[str, Run] = field(default_factory=dict)
+
+    # the embedding alone: no format carries a pair scorer
+    reranker = None
+    rerank = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"ExportedModel({str(self.path)!r}, {self.engine}, dim={self.dim}, tokens={self.tokenizer.size})"
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the run."""
+        return str(self.description["fingerprint"])
+
+    @property
+    def dim(self) -> int:
+        """Width of the embedding."""
+        return int(self.description["dim"])
+
+    @property
+    def batch(self) -> int:
+        """Images encoded at once."""
+        return _IMAGES
+
+    @cached_property
+    def _image(self) -> Run:
+        return self._tower("image")
+
+    @cached_property
+    def _text(self) -> Run:
+        return self._tower("text")
+
+    def _tower(self, name: str) -> Run:
+        told = self.description["towers"][name]
+        path = self.path / told["file"]
+        for file, digest in told["files"].items():
+            if _digest(self.path / file) != digest:
+                raise CheckpointError(
+                    f"{self.path / file}: is not the file that {FILE} names; export the run anew"
+                )
+        return open_tower(path, self.engine)
+
+    def encode_pixels(
+        self, pixels: UInt8[np.ndarray, "batch height width 3"]
+    ) -> Float[np.ndarray, "batch dim"]:
+        """Unit embeddings, float32 (batch, dim), of pictures that `prepare_image` gave."""
+        rows = [self._image(pixels[start : start + _IMAGES]) for start in range(0, len(pixels), _IMAGES)]
+        return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
+
+    def tokenize(self, sentences: Sequence[str], *, words: bool = False) -> TokenBatch:
+        """Sentences as the network takes them, with the alignment of words where asked for."""
+        return self.tokenizer.encode(sentences, int(self.description["words"]), words=words)
+
+    def encode_texts(
+        self,
+        sentences: str | Sequence[str],
+        *,
+        check: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Float[np.ndarray, "batch dim"]:
+        """Unit embeddings, float32 (sentences, dim), as `limner.inference.TrainedModel.encode_texts`."""
+        # a string is a sequence of strings: each letter would be a sentence
+        all_of_them = [sentences] if isinstance(sentences, str) else sentences
+        if check:
+            for sentence in all_of_them:
+                self.check_query(sentence)
+        token_ids = self.tokenize(all_of_them).token_ids
+        rows: list[np.ndarray] = []
+        for start in range(0, len(token_ids), SENTENCES):
+            rows.append(self.encode_token_ids(token_ids[start : start + SENTENCES]))
+            if progress is not None:
+                progress(min(start + SENTENCES, len(token_ids)), len(token_ids))
+        return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
+
+    def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+        """The same; an exported tower computes in fp32 or in int8, whoever else asks."""
+        return self.encode_texts(sentences)
+
+    def encode_token_ids(
+        self, token_ids: Int64[np.ndarray, "sentences words"]
+    ) -> Float[np.ndarray, "sentences dim"]:
+        """Unit embeddings of rows that `tokenize` gave."""
+        # empty places behind the longest sentence are behind a mask, and cost as much as words
+        used = longest(token_ids) if self.description["any_length"] else token_ids.shape[1]
+        return self._text(token_ids[:, : max(2, used)])
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); export the run anew") from None

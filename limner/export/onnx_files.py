@@ -1,0 +1,78 @@
+"""Writes towers as ONNX, and ONNX as OpenVINO's format."""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from limner.errors import SettingsError, install_hint
+from limner.export.recurrent import translations
+from limner.export.sessions import OUTPUT
+from limner.inference.openvino_library import require_openvino
+
+# a protobuf message ends at 2 GiB
+_ONE_FILE = 1_800_000_000
+"""Most bytes of weights that stand in the graph's own file; more stand in a file beside it."""
+
+
+def require_onnx() -> None:
+    """Raise `SettingsError` if what writes ONNX is not installed."""
+    try:
+        import onnx
+        import onnxscript
+    except ImportError:
+        raise SettingsError(f"export needs onnx and onnxscript: {install_hint('onnx')}") from None
+    del onnx, onnxscript
+
+
+@torch.no_grad()
+def write_onnx(tower: nn.Module, example: Tensor, name: str, path: Path, *, any_length: bool = False) -> None:
+    """Record a tower and write it as ONNX; rows, and with `any_length` their length, stay open.
+
+    `name` is that of the input. Weights beyond 1.8 GB stand in a file beside it, PATH.data.
+    """
+    open_ended = {0: torch.export.Dim.DYNAMIC}
+    if any_length:
+        open_ended[1] = torch.export.Dim.DYNAMIC
+    # a mode of the whole tower: a module that trains draws dropout, and its statistics are of the batch
+    tower.eval()
+    size = sum(weight.numel() * weight.element_size() for weight in (*tower.parameters(), *tower.buffers()))
+    with _quiet():
+        recorded = torch.export.export(tower, (example,), dynamic_shapes=(open_ended,))
+        program: Any = torch.onnx.export(
+            recorded,
+            dynamo=True,
+            verbose=False,
+            custom_translation_table=translations(),
+            input_names=[name],
+            output_names=[OUTPUT],
+        )
+        program.save(path, external_data=size > _ONE_FILE)
+
+
+def write_openvino(source: Path, path: Path) -> None:
+    """Convert an ONNX file to OpenVINO's two files, PATH.xml and PATH.bin, weights as they are."""
+    openvino = require_openvino()
+    openvino.save_model(openvino.convert_model(str(source)), str(path), compress_to_fp16=False)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporters report each of their passes on stdout and by warnings, none of which a user can act on."""
+    names = ("torch.onnx", "torch.export", "onnxscript", "torch._export", "onnx_ir")
+    before = {name: logging.getLogger(name).level for name in names}
+    for name in names:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)

@@ -1,0 +1,199 @@
+"""Exports a run: its two towers, tokenizer and preprocessing in a folder that other programs read."""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import nn
+
+from limner.errors import SettingsError, install_hint
+from limner.export.exported import FILE, FORMAT, TOKENIZER_FILE
+from limner.export.onnx_files import require_onnx, write_onnx, write_openvino
+from limner.export.towers import ImageTower, TextTower
+from limner.inference.calibration_file import FILE as CALIBRATION
+from limner.inference.calibration_file import calibration_text, load_calibration
+from limner.inference.openvino_library import require_openvino
+from limner.inference.trained import TrainedModel
+from limner.sealed_json import sealed
+from limner.types import PADDING
+
+ExportFormat = Literal["onnx", "openvino", "sentence-transformers", "immich"]
+FORMATS: tuple[str, ...] = get_args(ExportFormat)
+
+PIXELS, TOKENS = "pixels", "token_ids"
+"""Names of the towers' inputs."""
+
+_EXAMPLE = 2
+"""Rows that a tower is recorded with."""
+
+Progress = Callable[[str], None]
+"""Called with what is done next."""
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationRows:
+    """Pictures as `prepare_image` gives them, by which int8 chooses its scales."""
+
+    pixels: UInt8[np.ndarray, "images height width 3"]
+
+
+def export_run(
+    model: TrainedModel,
+    out: str | Path,
+    *,
+    format: ExportFormat = "onnx",
+    calibration: CalibrationRows | None = None,
+    progress: Progress = lambda _: None,
+) -> Path:
+    """Write a run's towers to a new folder, which appears whole or not at all.
+
+    With `calibration` they are in int8. Raises `SettingsError` for a folder that is there, a library that is missing,
+    and a format that cannot hold the model.
+    """
+    folder = Path(out)
+    if folder.exists():
+        raise SettingsError(f"{folder}: it exists; give a new folder for the export")
+    if format not in FORMATS:
+        raise SettingsError(f"format: expected {', '.join(FORMATS)}, got {format[:40]!r}")
+    if calibration is not None and format == "sentence-transformers":
+        raise SettingsError(
+            "int8: the format sentence-transformers holds the run's own weights; leave out int8"
+        )
+    if format != "sentence-transformers":
+        require_onnx()
+    if format == "openvino":
+        require_openvino()
+    if calibration is not None:
+        _require_onnxruntime()
+    # beside its place: a rename within one file system is one step
+    partial = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial.mkdir()
+    try:
+        if format == "sentence-transformers":
+            from limner.export.sentence_transformers import write_sentence_transformers
+
+            write_sentence_transformers(model, partial)
+        elif format == "immich":
+            from limner.export.immich import write_immich
+
+            write_immich(model, partial, calibration, progress)
+        else:
+            _write_towers(model, partial, format, calibration, progress)
+        partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return folder
+
+
+def _write_towers(
+    model: TrainedModel,
+    folder: Path,
+    format: Literal["onnx", "openvino"],
+    calibration: CalibrationRows | None,
+    progress: Progress,
+) -> None:
+    network = model.model
+    words = network.settings.text.words
+    towers: dict[str, Any] = {}
+    for name in ("image", "text"):
+        progress(f"{name} tower")
+        file = folder / f"{name}.onnx"
+        write_tower(model, name, file)
+        if calibration is not None:
+            progress(f"{name} tower in int8")
+            quantise(name, file, calibration)
+        if format == "openvino":
+            write_openvino(file, folder / f"{name}.xml")
+            for old in folder.glob(f"{name}.onnx*"):
+                old.unlink()
+            file = folder / f"{name}.xml"
+        files = sorted(path.name for path in folder.glob(f"{name}.*"))
+        towers[name] = {
+            "file": file.name,
+            "input": PIXELS if name == "image" else TOKENS,
+            "files": {one: digest(folder / one) for one in files},
+        }
+    content = model.tokenizer.content()
+    if content is not None:
+        (folder / TOKENIZER_FILE).write_bytes(content)
+    fitted = load_calibration(model.path, model.fingerprint)
+    if fitted is not None:
+        (folder / CALIBRATION).write_text(calibration_text(fitted), encoding="utf-8")
+    description = {
+        "format": FORMAT,
+        "format_name": format,
+        "engine": format,
+        "fingerprint": model.fingerprint,
+        "system": network.settings.system,
+        "dim": model.dim,
+        "words": words,
+        "padding": PADDING,
+        "any_length": network.text.any_length,
+        "images": model.images.model_dump(mode="json"),
+        "tokenizer": model.tokenizer.to_description(),
+        "tokenizer_file": content is not None,
+        "towers": towers,
+        "precision": "fp32" if calibration is None else "int8",
+        "limner": version("limner"),
+    }
+    (folder / FILE).write_text(sealed(description), encoding="utf-8")
+
+
+def write_tower(model: TrainedModel, name: str, path: Path) -> None:
+    """Write the image or the text tower of a model as ONNX in fp32."""
+    network = model.model
+    if next(network.parameters()).device.type != "cpu":
+        raise SettingsError("export: a model is recorded on the CPU; load it there (--cpu)")
+    if name == "image":
+        tower: nn.Module = ImageTower(network, model.images)
+        height, width = model.images.crop
+        example = torch.zeros(_EXAMPLE, height, width, 3, dtype=torch.uint8)
+        write_onnx(tower, example, PIXELS, path)
+        return
+    example = torch.full((_EXAMPLE, network.settings.text.words), PADDING, dtype=torch.int64)
+    # a word each, so that nothing of the recorded example is empty
+    example[:, 0] = 1
+    write_onnx(TextTower(network), example, TOKENS, path, any_length=network.text.any_length)
+
+
+def quantise(name: str, file: Path, calibration: CalibrationRows) -> None:
+    """Replace a tower in fp32 by one in int8."""
+    from limner.export.quantise import quantise_images, quantise_texts
+
+    smaller = file.with_suffix(".int8.onnx")
+    if name == "image":
+        quantise_images(file, smaller, PIXELS, calibration.pixels)
+    else:
+        quantise_texts(file, smaller)
+    for old in file.parent.glob(f"{file.name}*"):
+        old.unlink()
+    smaller.rename(file)
+
+
+def calibration_rows(model: TrainedModel, images: Sequence[Path]) -> CalibrationRows:
+    """Read pictures for int8's scales."""
+    return CalibrationRows(np.stack([model.prepare_image(image) for image in images]))
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _require_onnxruntime() -> None:
+    try:
+        import onnxruntime.quantization
+    except ImportError:
+        raise SettingsError(f"int8 needs onnxruntime: {install_hint('onnx')}") from None
+    del onnxruntime

@@ -1,0 +1,86 @@
+"""Runs one exported tower by ONNX Runtime or OpenVINO, without torch."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from limner.errors import CheckpointError, SettingsError, install_hint
+
+Engine = Literal["onnx", "openvino"]
+"""The program that runs a tower."""
+
+Run = Callable[[np.ndarray], Float[np.ndarray, "rows dim"]]
+"""A tower: pixels or token ids in, embeddings out. It may be called by several threads."""
+
+OUTPUT = "embeddings"
+"""Name of a tower's output; "embedding" is what exporters call a look-up in a word table."""
+
+
+def open_tower(path: Path, engine: Engine) -> Run:
+    """Load a tower. Raises `SettingsError` if the engine is not installed, `CheckpointError` for a damaged file."""
+    opened = _onnx if engine == "onnx" else _openvino
+    return opened(path)
+
+
+def threads() -> int | None:
+    """The threads that the environment allows a process; None = it says nothing."""
+    # neither engine reads it itself
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    return int(told) if told.isdecimal() and int(told) > 0 else None
+
+
+def _onnx(path: Path) -> Run:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise SettingsError(f"an exported tower in ONNX needs onnxruntime: {install_hint('onnx')}") from None
+    options = onnxruntime.SessionOptions()
+    # warnings of its graph passes say nothing to a user
+    options.log_severity_level = 3
+    if (most := threads()) is not None:
+        options.intra_op_num_threads = most
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    # its errors derive from Exception alone
+    except Exception as error:
+        raise _damaged(path, error) from None
+    name = session.get_inputs()[0].name
+
+    def run(rows: np.ndarray) -> np.ndarray:
+        found: np.ndarray = session.run([OUTPUT], {name: np.ascontiguousarray(rows)})[0]
+        return found
+
+    return run
+
+
+def _openvino(path: Path) -> Run:
+    from limner.inference.openvino_library import require_openvino
+
+    openvino: Any = require_openvino()
+    # always given: by default OpenVINO takes bf16 wherever the processor has it
+    config: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}
+    if (most := threads()) is not None:
+        config["INFERENCE_NUM_THREADS"] = most
+    try:
+        compiled = openvino.Core().compile_model(str(path), "CPU", config)
+    except Exception as error:
+        raise _damaged(path, error) from None
+    one_at_a_time = threading.Lock()
+
+    def run(rows: np.ndarray) -> np.ndarray:
+        # a compiled model has one request and one output buffer; the copy leaves it before the next call
+        with one_at_a_time:
+            return np.array(compiled(np.ascontiguousarray(rows))[0], dtype=np.float32)
+
+    return run
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    lines = str(error).strip().splitlines()
+    reason = lines[-1][:200] if lines else type(error).__name__
+    return CheckpointError(f"{path}: cannot be loaded ({reason}); export the run anew")
