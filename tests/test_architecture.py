@@ -25,7 +25,7 @@ LAYERS: list[set[str]] = [
     {"training", "search"},
     {"recipes", "figures"},
     {"library"},
-    {"server", "client"},
+    {"server", "client", "mteb"},
     {"demo"},
     {"cli"},
 ]

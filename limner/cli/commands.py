@@ -70,6 +70,11 @@ COMMANDS: dict[str, Listed] = {
         _TRAIN,
         "Measure which lies a model believes, on drawn people with true and false sentences.",
     ),
+    "mteb": Listed(
+        "limner.cli.mteb",
+        _TRAIN,
+        "Measure a run on tasks of MTEB, the leaderboard of embeddings.",
+    ),
     "compare": Listed("limner.cli.compare", _TRAIN, "Test whether systems differ on the same queries."),
     "summarise": Listed(
         "limner.cli.summarise", _TRAIN, "Mean and deviation of runs that differ in the seed or the split."

@@ -64,7 +64,11 @@ def _is_here(name: str) -> bool:
 @command(app, "import")
 def import_command(
     source: Annotated[
-        str, typer.Argument(help="hf:ORG/NAME of the Hugging Face hub, or a folder with the model's files.")
+        str,
+        typer.Argument(
+            help="hf:ORG/NAME of the Hugging Face hub, a folder with the model's files, or st:ORG/NAME or st:FOLDER of "
+            "sentence-transformers."
+        ),
     ],
     run: Annotated[Path, typer.Argument(help="New run folder.")],
     size: Annotated[
@@ -79,30 +83,37 @@ def import_command(
 
     The run is used like a trained one, and needs the source no more.
     """
-    from limner.inference.import_model import import_model, is_hub_name
+    from limner.inference.checkpoint import CALLED
+    from limner.inference.import_model import SENTENCE_TRANSFORMER, import_model, is_hub_name
 
-    if not is_hub_name(source) and not Path(source).is_dir():
+    if not is_hub_name(source) and not source.startswith(SENTENCE_TRANSFORMER) and not Path(source).is_dir():
         raise SettingsError(f"{source}: no such folder; a model of the hub is written hf:ORG/NAME")
     sides = None if size is None else _sides(size)
     err.print(f"reading {source}")
     model = import_model(source, run, size=sides, words=words)
-    height, width = model.images.crop
-    out.print(
-        f"{run}: {model.description['data']['source']}, embeddings of {model.dim} numbers, images of "
-        f"{height}×{width} pixels, sentences of {model.model.settings.text.words} tokens"
-    )
+    described = model.description["data"]["source"]
+    if model.description["system"] == CALLED:
+        out.print(f"{run}: {described}, embeddings of {model.dim} numbers, computed by sentence-transformers")
+        imported = Imported(run=str(run), source=described, dim=model.dim, fingerprint=model.fingerprint)
+    else:
+        height, width = model.images.crop
+        out.print(
+            f"{run}: {described}, embeddings of {model.dim} numbers, images of {height}×{width} pixels, sentences of "
+            f"{model.model.settings.text.words} tokens"
+        )
+        imported = Imported(
+            run=str(run),
+            source=described,
+            dim=model.dim,
+            height=height,
+            width=width,
+            words=model.model.settings.text.words,
+            tokens=model.tokenizer.size,
+            parameters=sum(weight.numel() for weight in model.model.parameters()),
+            fingerprint=model.fingerprint,
+        )
     out.print(f"next: limner index {run} STORE PICTURES")
-    return Imported(
-        run=str(run),
-        source=model.description["data"]["source"],
-        dim=model.dim,
-        height=height,
-        width=width,
-        words=model.model.settings.text.words,
-        tokens=model.tokenizer.size,
-        parameters=sum(weight.numel() for weight in model.model.parameters()),
-        fingerprint=model.fingerprint,
-    )
+    return imported
 
 
 def _sides(text: str) -> tuple[int, int]:

@@ -277,15 +277,15 @@ class Imported(Result):
     """The source that it was made from."""
     dim: int
     """Width of the embedding."""
-    height: int
-    """Pixels of an image as the model reads it."""
-    width: int
+    height: int | None = None
+    """Pixels of an image as the model reads it; None where sentence-transformers prepares it, as for the next four."""
+    width: int | None = None
     """The same."""
-    words: int
+    words: int | None = None
     """Tokens of a sentence that are read."""
-    tokens: int
+    tokens: int | None = None
     """Size of the tokenizer."""
-    parameters: int
+    parameters: int | None = None
     """Weights of both towers."""
     fingerprint: str
     """Digest of the model."""

@@ -360,3 +360,35 @@ class AblationTable(Many[dict[str, JsonValue]]):
 def of_report(report: Any) -> EvaluationReport:
     """An evaluation's report as a result."""
     return EvaluationReport.model_validate(report.to_dict())
+
+
+class LeaderboardTask(Result):
+    """Scores of one split and subset of a task of MTEB, from 0 to 1."""
+
+    task: str
+    """MTEB's name of the task."""
+    split: str
+    """The split."""
+    subset: str
+    """The subset, such as a language; "default" of a task without any."""
+    main_score: float
+    """The score that MTEB's own tables show for the task."""
+    scores: dict[str, float]
+    """hit_rate_at_1, which is R@1, and others; {} of a task that is no retrieval."""
+
+
+class LeaderboardMeasures(Result):
+    """The result of `limner mteb`."""
+
+    run: str
+    """The run."""
+    fingerprint: str
+    """Digest of the model."""
+    search: bool
+    """True if a store was measured as it is served, False for the embedding alone."""
+    mteb: str
+    """Version of MTEB."""
+    note: str
+    """How recall_at_1 differs from the R@1 of papers."""
+    tasks: list[LeaderboardTask]
+    """The tasks in the order in which they were named."""

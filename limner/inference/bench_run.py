@@ -71,7 +71,7 @@ def bench_run(
             "trained_on": described["data"],
             "seed": described["seed"],
             "learnt_from": None if learnt is None else learnt.to_dict(),
-            "precision": run.encoding.precision,
+            "precision": run.precision,
             "reranked": first,
             "sentences_cut": run.count_truncated(pairs.sentences),
             "versions": versions(),
@@ -81,7 +81,7 @@ def bench_run(
 
 def _unread(run: TrainedModel, pairs: PairSet, unknown: list[str]) -> Bool[np.ndarray, " pairs"]:
     """Cases in which the model does not know, or not read, a word that only one of the sentences has."""
-    rows = run.tokenize(pairs.sentences).token_ids
+    rows = run.rows_read(pairs.sentences)
     missing = set(unknown)
     found = np.zeros(len(pairs.pairs), bool)
     for place, pair in enumerate(pairs.pairs):

@@ -48,6 +48,9 @@ Format 3 has a digest, and a tokenizer's file apart; format 4 the images that we
 
 _OLDEST = 2
 
+CALLED = "sentence-transformers"
+"""System of a checkpoint that carries a SentenceTransformer (`limner.inference.sentence_transformer`)."""
+
 TOKENIZER = "tokenizer.json"
 """Name of the tensor that holds a tokenizer's file; no module has a dot in its name, so no weight is called so."""
 

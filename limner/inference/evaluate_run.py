@@ -114,7 +114,7 @@ def evaluate_run(
             "trained_on": described["data"],
             "seed": described["seed"],
             # bf16 moved scores by up to 6e-4 (docs/log/2026-11-22.md), so a figure is of one precision
-            "precision": run.encoding.precision,
+            "precision": run.precision,
             # their ends were not read, so a figure of long descriptions is one of their beginnings
             "sentences_cut": run.count_truncated(sentences),
             "reranked": first,

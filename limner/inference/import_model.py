@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from limner.data.tokenizers import PretrainedTokenizer, load_fast
 from limner.data.transforms import ImageSettings
 from limner.errors import CheckpointError, SettingsError
@@ -26,6 +28,9 @@ FILE = "imported.safetensors"
 HUB = "hf:"
 """Begins the name of a model on the Hugging Face hub."""
 
+SENTENCE_TRANSFORMER = "st:"
+"""Begins the name of a model of sentence-transformers: a folder, or a name on the hub."""
+
 _INTERPOLATION = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers of its filters, as preprocessor_config.json has them."""
 
@@ -36,11 +41,12 @@ _SIGLIP = ("siglip", "siglip2")
 def import_model(
     source: str, out: str | Path, *, size: tuple[int, int] | None = None, words: int | None = None
 ) -> TrainedModel:
-    """Make a run of a pretrained pair: a folder, or `hf:ORG/NAME` of the hub.
+    """Make a run of a pretrained pair: a folder, `hf:ORG/NAME` of the hub, or `st:FOLDER` of sentence-transformers.
 
     Its embeddings are those of transformers' `get_image_features` and `get_text_features` for what the pair's own
     processor gives. `size` is another (height, width) of images, for which positions are interpolated; `words` a
-    shorter length of sentences in tokens. The run needs its source no more.
+    shorter length of sentences in tokens. The run needs its source no more. What `st:` makes of other models than
+    pairs, `limner.inference.import_sentence_transformer` says.
 
     Raises `CheckpointError` for a source that cannot be read or is no pair, `SettingsError` for its tokenizer, and for
     a folder `out` that is not empty.
@@ -49,7 +55,25 @@ def import_model(
     # before minutes of reading and a gigabyte of downloads
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder}: it exists and is not empty; give a new folder for the run")
-    name = source.removeprefix(HUB)
+    if source.startswith(SENTENCE_TRANSFORMER):
+        # here, since that module imports this one
+        from limner.inference.import_sentence_transformer import import_sentence_transformer
+
+        return import_sentence_transformer(source, folder, size=size, words=words)
+    return import_pair(
+        source.removeprefix(HUB), folder, described=source_name(source), size=size, words=words
+    )
+
+
+def import_pair(
+    name: str,
+    folder: Path,
+    *,
+    described: str,
+    size: tuple[int, int] | None = None,
+    words: int | None = None,
+) -> TrainedModel:
+    """Make a run of the pair in a folder, or of a name on the hub; `described` is what the run calls it."""
     config = read_config(name)
     if not is_pair(config):
         raise CheckpointError(
@@ -62,10 +86,11 @@ def import_model(
         backbone=BackboneSettings(name="auto", auto_model=name), text=text, dim=_width(config)
     )
     network = build_network(settings, tokenizer.size)
-    described = source_name(source)
     # opening the run replaces both by what it carries; a folder's path would tell of a machine
     model = settings.model_dump(mode="json")
-    model["backbone"]["auto_model"] = model["text"]["model"] = described.removeprefix(HUB)
+    model["backbone"]["auto_model"] = model["text"]["model"] = described.removeprefix(HUB).removeprefix(
+        SENTENCE_TRANSFORMER
+    )
     description = {
         "system": settings.system,
         "model": model,
@@ -78,16 +103,22 @@ def import_model(
         # nothing was chosen: the weights are as they were published
         "selected": None,
         "data": {"source": described, "train": None, "val": None},
-        "terms": [weight_terms(described).model_dump(mode="json")],
+        "terms": [weight_terms(described.removeprefix(SENTENCE_TRANSFORMER)).model_dump(mode="json")],
         "seed": None,
         "versions": versions(),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    write_checkpoint(folder / FILE, {**network.state_dict(), **tokenizer_tensors(tokenizer)}, description)
+    write_imported(folder, {**network.state_dict(), **tokenizer_tensors(tokenizer)}, description)
     # before the run is opened, which holds all weights once more
     del network, tokenizer
+    return load_model(folder)
+
+
+def write_imported(folder: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
+    """Write the checkpoint of an imported run and the file that names it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_checkpoint(folder / FILE, tensors, description)
     listing = {
-        "recipe": f"import of {described}",
+        "recipe": description["recipe"]["name"],
         "best": FILE,
         "selected_on": None,
         "stages": [{"name": "imported", "file": FILE}],
@@ -98,7 +129,6 @@ def import_model(
     }
     # last: a run is there when its file is
     write_text(folder / RUN_FILE, sealed(listing))
-    return load_model(folder)
 
 
 def is_hub_name(text: str) -> bool:

@@ -18,6 +18,8 @@ from limner.data.transforms import ImageSettings
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
 from limner.inference.checkpoint import (
+    CALLED,
+    NOT_WEIGHTS,
     SELECTED_ON,
     TOKENIZER,
     TRAINED_ON,
@@ -29,7 +31,7 @@ from limner.inference.checkpoint import (
 from limner.inference.encoder_base import EncoderBase, several
 from limner.inference.encoding import SENTENCES, Encoding
 from limner.inference.openvino_library import require_openvino
-from limner.inference.precision import InferenceEngine, Precision, default_device
+from limner.inference.precision import Arithmetic, InferenceEngine, Precision, default_device
 from limner.inference.rerankers import reranker_of
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
@@ -106,9 +108,23 @@ class TrainedModel(EncoderBase):
         return self.model.embedding_dim
 
     @property
+    def precision(self) -> Arithmetic:
+        """Arithmetic of the embeddings."""
+        return self.encoding.precision
+
+    @property
     def batch(self) -> int:
         """Images encoded at once."""
         return self.encoding.batch
+
+    def holds(self, tensors: Mapping[str, torch.Tensor]) -> bool:
+        """True if a checkpoint's tensors are the weights that were loaded."""
+        # the description has the tokenizer's digest; the images that were learnt from change no answer
+        weights = {name: one for name, one in tensors.items() if name not in NOT_WEIGHTS}
+        loaded = self.model.state_dict()
+        return weights.keys() == loaded.keys() and all(
+            torch.equal(weights[name].to(one.dtype), one.cpu()) for name, one in loaded.items()
+        )
 
     def encode_pixels(
         self, pixels: UInt8[np.ndarray, "batch height width 3"]
@@ -163,6 +179,10 @@ class TrainedModel(EncoderBase):
         """Sentences as the network takes them, with the alignment of words where asked for."""
         return self.model.tokenize(sentences, self.tokenizer, words=words)
 
+    def rows_read(self, sentences: Sequence[str]) -> Int64[np.ndarray, "sentences words"]:
+        """A row a sentence: equal for sentences that the model cannot tell apart."""
+        return self.tokenize(sentences).token_ids
+
     @cached_property
     def reranker(self) -> Reranker | None:
         """The reranker of the first of the embedding's ranking; None = the embedding ranks alone."""
@@ -212,10 +232,18 @@ def load_model(
     """Load a run folder's chosen checkpoint, that of one `stage`, or a checkpoint file itself.
 
     `engine` "openvino" runs the image backbone with OpenVINO on the CPU (`limner.inference.image_engine`). Raises
-    `CheckpointError` when there is no checkpoint or it is damaged, `SettingsError` for an engine that cannot be had.
+    `CheckpointError` when there is no checkpoint or it is damaged, `SettingsError` for an engine that cannot be had. A
+    run of a SentenceTransformer (`limner.inference.sentence_transformer`) computes in fp32, whatever `precision` is.
     """
     path = checkpoint_path(Path(folder), stage)
     tensors, description = read_checkpoint(path)
+    if description.get("system") == CALLED:
+        # here, since that module imports this one
+        from limner.inference.sentence_transformer import SentenceTransformerRun
+
+        if engine == "openvino":
+            raise SettingsError(f"{path}: a SentenceTransformer runs with torch; leave out the engine")
+        return SentenceTransformerRun(path, description, tensors, device)
     learnt = {name: tensors.pop(name) for name in (TRAINED_ON, SELECTED_ON) if name in tensors}
     try:
         content = tensors.pop(TOKENIZER, None)

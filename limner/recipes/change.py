@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from limner.errors import SettingsError
-from limner.inference.checkpoint import read_description
+from limner.inference.checkpoint import CALLED, read_description
+from limner.inference.sentence_transformer import refusal
 from limner.inference.trained import checkpoint_path
 from limner.losses.registry import LOSSES, all_kinds, loss_settings
 from limner.training.recipe import Recipe
@@ -49,6 +50,8 @@ def start_from(recipe: Recipe, run: str | Path) -> Recipe:
     where the stages do not fit the network.
     """
     described = read_description(checkpoint_path(Path(run), None))
+    if described["system"] == CALLED:
+        raise refusal(run)
     values: dict[str, Any] = json.loads(recipe.model_dump_json())
     crops = {name: values["images"][name] for name in ("train_crop", "pad")}
     # late interaction may be added to a pair that has none (`DualEncoder.grow`)

@@ -15,13 +15,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from limner.errors import CheckpointError, StoreError
 from limner.inference.calibration import write_calibration
 from limner.inference.calibration_file import FILE as CALIBRATION
 from limner.inference.calibration_file import load_calibration
-from limner.inference.checkpoint import NOT_WEIGHTS, flush_to_disk, read_checkpoint, read_digest, write_text
+from limner.inference.checkpoint import flush_to_disk, read_checkpoint, read_digest, write_text
 from limner.inference.composing import FILE as INVERSION
 from limner.inference.composing import Inversion, load_inversion, write_inversion
 from limner.inference.trained import RUN_FILE, TrainedModel
@@ -98,14 +96,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
 def _is_same(encoder: TrainedModel, checkpoint: Path) -> bool:
     """True if a checkpoint file holds what was loaded; a copy that was damaged does not."""
     tensors, description = read_checkpoint(checkpoint)
-    # the description has the tokenizer's digest; the images that were learnt from change no answer
-    tensors = {name: one for name, one in tensors.items() if name not in NOT_WEIGHTS}
-    loaded = encoder.model.state_dict()
-    return (
-        description == encoder.description
-        and tensors.keys() == loaded.keys()
-        and all(torch.equal(tensors[name].to(one.dtype), one.cpu()) for name, one in loaded.items())
-    )
+    return bool(description == encoder.description) and encoder.holds(tensors)
 
 
 def _listing(encoder: TrainedModel, checkpoint: Path) -> dict[str, Any]:

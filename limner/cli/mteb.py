@@ -1,0 +1,121 @@
+"""`limner mteb`: a run measured on tasks of MTEB."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from limner.cli.console import err, out
+from limner.cli.contract import command, group
+from limner.cli.options import Cpu, Rerank, RunFolder, Stage, device, first
+from limner.cli.schemas_of_measures import LeaderboardMeasures, LeaderboardTask
+from limner.errors import SettingsError
+
+app = group("MTEB.")
+
+_NOTE = (
+    "hit_rate_at_1 is the R@1 of papers. recall_at_1 is the share of all right answers that stand first: with five "
+    "sentences a picture a perfect model has 0.2 from picture to text."
+)
+
+
+@command(app, "mteb")
+def mteb_command(
+    run: RunFolder,
+    tasks: Annotated[
+        str,
+        typer.Option(metavar="NAME,…", help="Tasks by MTEB's names, such as Flickr30kT2IRetrieval."),
+    ],
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write all of MTEB's scores to this JSON file."),
+    ] = None,
+    search: Annotated[
+        bool,
+        typer.Option(
+            "--search", help="Measure a store as it is served, re-ranked, in place of the embedding alone."
+        ),
+    ] = False,
+    rerank: Rerank = None,
+    stage: Stage = None,
+    cpu: Cpu = False,
+) -> LeaderboardMeasures:
+    """Measure a run on tasks of MTEB, the leaderboard of embeddings.
+
+    Data of a task come from the Hugging Face hub, or its cache.
+    """
+    from limner.inference import load_model
+    from limner.inference.checkpoint import write_text
+    from limner.mteb import Encoder, Search, expect_fit, find_tasks, library, measure
+
+    names = [name for name in tasks.replace(" ", ",").split(",") if name]
+    if not names:
+        raise SettingsError("--tasks: name at least one, such as Flickr30kT2IRetrieval")
+    if rerank is not None and not search:
+        raise SettingsError("--rerank: the embedding alone is measured; add --search")
+    # before hours of encoding
+    if out_file is not None and not out_file.parent.is_dir():
+        raise SettingsError(f"{out_file.parent}: there is no such folder to write the results to")
+    version = str(library().__version__)
+    chosen = find_tasks(names)
+    loaded = load_model(run, stage=stage, device=device(cpu))
+    model = Search(loaded, rerank=first(rerank)) if search else Encoder(loaded)
+    for task in chosen:
+        expect_fit(model, task)
+    results = []
+    for task in chosen:
+        # one after the other, so that whoever waits sees how far it is
+        err.print(f"measuring {task.metadata.name}")
+        results += measure(model, [task])
+    measured = LeaderboardMeasures(
+        run=str(run),
+        fingerprint=loaded.fingerprint,
+        search=search,
+        mteb=version,
+        note=_NOTE,
+        tasks=[row for result in results for row in _rows(result)],
+    )
+    if out_file is not None:
+        whole = {
+            "model": model.mteb_model_meta.to_dict(),
+            **measured.model_dump(mode="json", exclude={"tasks", "run"}),
+            "results": [result.to_dict() for result in results],
+        }
+        write_text(out_file, json.dumps(whole, indent=2, default=str) + "\n")
+    _print(measured)
+    return measured
+
+
+def _rows(result: Any) -> list[LeaderboardTask]:
+    from limner.mteb import MEASURES
+
+    return [
+        LeaderboardTask(
+            task=result.task_name,
+            split=split,
+            subset=scores["hf_subset"],
+            main_score=scores["main_score"],
+            scores={name: float(scores[name]) for name in MEASURES if name in scores},
+        )
+        for split, subsets in result.scores.items()
+        for scores in subsets
+    ]
+
+
+def _print(measured: LeaderboardMeasures) -> None:
+    from rich.table import Table
+
+    from limner.mteb import MEASURES
+
+    table = Table(title=f"MTEB {measured.mteb}, {'store' if measured.search else 'embedding'}")
+    table.add_column("task")
+    for name in ("main score", *MEASURES):
+        table.add_column(name, justify="right")
+    for row in measured.tasks:
+        # a task of one split and one subset, as most are, is named by itself
+        where = f"{row.task} {row.split}" + ("" if row.subset == "default" else f" {row.subset}")
+        cells = [f"{row.scores[name]:.4f}" if name in row.scores else "–" for name in MEASURES]
+        table.add_row(where, f"{row.main_score:.4f}", *cells)
+    out.print(table)
+    out.print(measured.note)

@@ -1,0 +1,196 @@
+"""Import a model of sentence-transformers as a run: a plain pair as limner's own network, any other as it is.
+
+A pair is plain if its folder is one CLIP, SigLIP or the like, whose features are compared as they are or normalised. It
+becomes a run that trains, re-ranks and explains (`limner.inference.import_model`). Every other model of pictures and
+sentences becomes a run that calls sentence-transformers (`limner.inference.sentence_transformer`).
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from limner.errors import CheckpointError, SettingsError
+from limner.inference.checkpoint import CALLED
+from limner.inference.import_model import SENTENCE_TRANSFORMER, import_pair, write_imported
+from limner.inference.provenance import versions
+from limner.inference.sentence_transformer import (
+    SIDE,
+    files_as_tensors,
+    library,
+    open_folder,
+)
+from limner.inference.trained import TrainedModel, load_model
+from limner.models.known import weight_terms
+from limner.models.pretrained_source import (
+    expect_folder,
+    is_pair,
+    read_config,
+    transformers_library,
+    unusable,
+)
+
+_LIMNER = "limner_module.json"
+"""A file of the folders that limner itself exports."""
+
+_OTHER_FORMS = ("onnx", "openvino")
+"""Folders of a model with the same weights for other programs."""
+
+_NOT_OF_THE_MODEL = frozenset(
+    (".md", ".py", ".png", ".jpg", ".jpeg", ".gif", ".h5", ".ot", ".msgpack", ".onnx", ".tflite", ".gguf")
+)
+"""Endings of files that loading never reads."""
+
+
+def import_sentence_transformer(
+    source: str, out: Path, *, size: tuple[int, int] | None = None, words: int | None = None
+) -> TrainedModel:
+    """Make a run of `st:FOLDER` or `st:ORG/NAME`.
+
+    `out` is empty or not there. `size` and `words` as `import_model` has them, for plain pairs alone. Raises
+    `CheckpointError` for a source that cannot be read, has code of its own, or does not take both pictures and
+    sentences; `SettingsError` for a `size` or `words` that cannot be had.
+    """
+    name = source.removeprefix(SENTENCE_TRANSFORMER)
+    folder = _folder(name)
+    described = SENTENCE_TRANSFORMER + (Path(name).resolve().name if Path(name).is_dir() else name)
+    if (folder / _LIMNER).is_file():
+        checkpoint = (_read(folder / _LIMNER, name) or {}).get("checkpoint")
+        raise CheckpointError(
+            f"model '{name}': limner itself exported this folder; use its checkpoint {checkpoint} in place of a run"
+        )
+    modules = _read(folder / "modules.json", name)
+    if not isinstance(modules, list) or not all(isinstance(one, dict) for one in modules) or not modules:
+        raise CheckpointError(
+            f"model '{name}': no model of sentence-transformers (modules.json is missing or empty); a plain pair of "
+            "transformers is imported without st:"
+        )
+    kinds = [str(one.get("type", "")) for one in modules]
+    if own := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+        raise CheckpointError(
+            f"model '{name}': it has code of its own ({own[0]}), and limner runs no code of a model; use it through "
+            "sentence-transformers, and index its vectors (limner index --vectors)"
+        )
+    pair = _plain_pair(folder, modules, kinds, name)
+    if pair is not None:
+        return import_pair(
+            str(pair), out, described=described, size=size, words=words or _shorter(pair, name)
+        )
+    if size is not None or words is not None:
+        raise SettingsError(
+            "--size and --words: sentence-transformers prepares the input of this model by itself"
+        )
+    return _import_as_it_is(folder, name, described, out)
+
+
+def _folder(name: str) -> Path:
+    """The folder of a source; a model of the hub is fetched, or found in its cache."""
+    if Path(name).is_dir():
+        return Path(name)
+    expect_folder(name)
+    transformers_library(f"model '{name}'")
+    from huggingface_hub import snapshot_download
+
+    try:
+        skipped = [f"*{ending}" for ending in sorted(_NOT_OF_THE_MODEL)]
+        return Path(
+            snapshot_download(name, ignore_patterns=[*skipped, *(f"{other}/*" for other in _OTHER_FORMS)])
+        )
+    # its errors are of several libraries: no network, no such model, offline and not in the cache
+    except Exception as error:
+        raise unusable(
+            name, "it cannot be fetched", error if isinstance(error, OSError) else OSError(str(error))
+        ) from None
+
+
+def _read(path: Path, name: str) -> Any:
+    """A JSON file's content; None without the file. Raises `CheckpointError`."""
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise unusable(name, f"its {path.name} cannot be used", error) from None
+
+
+def _plain_pair(folder: Path, modules: list[dict[str, Any]], kinds: list[str], name: str) -> Path | None:
+    """The folder of the pair, where nothing but the pair's own features makes an embedding."""
+    classes = [kind.rpartition(".")[2] for kind in kinds]
+    if classes[0] not in ("CLIPModel", "Transformer") or set(classes[1:]) - {"Normalize"}:
+        return None
+    inside = Path(str(modules[0].get("path", "")))
+    if inside.is_absolute() or ".." in inside.parts:  # which sentence-transformers refuses
+        return None
+    inner = folder / inside
+    above = _read(folder / "config_sentence_transformers.json", name) or {}
+    prompt = (above.get("prompts") or {}).get(above.get("default_prompt_name"))
+    settings = _read(inner / "sentence_bert_config.json", name) or {}
+    methods = {
+        side: way.get("method")
+        for side, way in (settings.get("modality_config") or {}).items()
+        if side != "message"
+    }
+    if (
+        prompt
+        or settings.get("processing_kwargs")
+        or settings.get("do_lower_case")
+        or methods not in ({}, {"text": "get_text_features", "image": "get_image_features"})
+        or not (inner / "config.json").is_file()
+    ):
+        return None
+    try:
+        return inner if is_pair(read_config(str(inner))) else None
+    # a kind that transformers does not know; sentence-transformers will say so, or knows it
+    except CheckpointError:
+        return None
+
+
+def _shorter(pair: Path, name: str) -> int | None:
+    """The length of sentences that sentence-transformers has been told to cut at; None for the tower's own."""
+    longest = (_read(pair / "sentence_bert_config.json", name) or {}).get("max_seq_length")
+    config = read_config(str(pair))
+    # sentences of SigLIP are filled to the length that it was trained with
+    if config.model_type.startswith("siglip") or not isinstance(longest, int):
+        return None
+    return longest if longest < getattr(config.text_config, "max_position_embeddings", longest) else None
+
+
+def _import_as_it_is(folder: Path, name: str, described: str, out: Path) -> TrainedModel:
+    # before gigabytes are written: not every model of sentence-transformers takes pictures
+    opened = open_folder(folder, name, "cpu")
+    dim = len(opened.encode("a picture", show_progress_bar=False))
+    del opened
+    # without its own folder, which may have settings of its own: the hub's cache has links and locks beside the files
+    tensors = files_as_tensors(folder, _files(folder))
+    found = versions() | {"sentence-transformers": str(library().__version__)}
+    description = {
+        "system": CALLED,
+        "model": {"system": CALLED, "dim": dim},
+        "images": {"side": SIDE},
+        "cross_encoder": None,
+        "files": {},
+        "tokenizer": {},
+        "recipe": {"name": f"import of {described}", "rerank": 0},
+        "selected": None,
+        "data": {"source": described, "train": None, "val": None},
+        "terms": [weight_terms(described.removeprefix(SENTENCE_TRANSFORMER)).model_dump(mode="json")],
+        "seed": None,
+        "versions": found,
+    }
+    write_imported(out, tensors, description)
+    del tensors
+    return load_model(out)
+
+
+def _files(folder: Path) -> list[str]:
+    """The files that loading may read, by their names in the folder."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        hidden = any(part.startswith(".") or part in _OTHER_FORMS for part in inside.parts)
+        if hidden or not path.is_file() or path.suffix.lower() in _NOT_OF_THE_MODEL:
+            continue
+        # the same weights once more
+        if path.suffix == ".bin" and (path.parent / "model.safetensors").is_file():
+            continue
+        found.append(inside.as_posix())
+    return found
