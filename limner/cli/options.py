@@ -34,7 +34,12 @@ NewStoreFolder = Annotated[
 ]
 
 RunFolder = Annotated[Path, typer.Argument(help="Run folder, or a checkpoint file.")]
-MovedRun = Annotated[Path | None, typer.Option("--run", help="Run folder of the model, if it has moved.")]
+MovedRun = Annotated[
+    Path | None,
+    typer.Option(
+        "--run", help="Run folder of the model, if it has moved; or an export of it, which needs no torch."
+    ),
+]
 Stage = Annotated[
     str | None, typer.Option("--stage", help="Checkpoint of this stage instead of the best one.")
 ]

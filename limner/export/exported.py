@@ -127,6 +127,26 @@ class ExportedModel(EncoderBase):
         """Images encoded at once."""
         return _IMAGES
 
+    @property
+    def precision(self) -> str:
+        """ "fp32" or "int8"."""
+        return str(self.description["precision"])
+
+    def expect_to_index(self, *, regions: bool) -> None:
+        """Raise `SettingsError` where its vectors would be others than those that a store has.
+
+        `regions`: the store keeps region features, which re-ranking reads.
+        """
+        if self.precision != "fp32":
+            raise SettingsError(
+                f"{self.path}: towers in {self.precision} embed pictures a little beside the store's own; it searches "
+                "only, and pictures are added with the run, or with an export in fp32"
+            )
+        if regions:
+            raise SettingsError(
+                f"{self.path}: an export has no reranker, and the store keeps what one reads; add pictures with the run"
+            )
+
     @cached_property
     def _image(self) -> Run:
         return self._tower("image")

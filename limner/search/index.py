@@ -21,6 +21,7 @@ from limner.data.images import local_time
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
+from limner.export.exported import ExportedModel
 from limner.search.entry import StoredImage, to_json
 from limner.search.find_pictures import find_pictures
 from limner.search.image_look import Note, Seen, is_another, look_at
@@ -185,6 +186,8 @@ def index_pictures(
     if batch_size < 1 or workers < 1:
         raise SettingsError(f"expected batch size and workers of at least 1, got {batch_size} and {workers}")
     store.check_model(encoder.fingerprint, encoder.dim)
+    if isinstance(encoder, ExportedModel):
+        encoder.expect_to_index(regions=store.region_shape is not None)
     notes = notes_of(metadata or {})
     # before the first look: a second writer is refused at once, not after an hour of encoding
     with store.writing():
