@@ -10,7 +10,7 @@ TOOLS := $(VENV)/tools
 # Everything that a user can install, the development tools left out
 EXTRAS := approximate,figures,heif,hgan,lora,onnx,openvino,s3,sentencepiece,server,tensorboard,transformers,vectors
 
-.PHONY: demo test check audit sbom docs bench torture clean
+.PHONY: demo test check audit sbom docs site wheel wheel-test release bench torture clean
 
 $(VENV)/.limner: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'limner needs Python 3.11 or later')"
@@ -37,7 +37,8 @@ check: $(VENV)/.limner-dev  ## format, lint, types, licences of the dependencies
 
 $(TOOLS)/.done: Makefile
 	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)
-	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=23' 'pip-audit>=2.9' 'cyclonedx-bom>=7'
+	$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=23' 'pip-audit>=2.9' 'cyclonedx-bom>=7' \
+	  'build>=1.2' 'mkdocs-material>=9.6'
 	touch $@
 
 audit: $(VENV)/.limner-dev $(TOOLS)/.done  ## known vulnerabilities of what .venv holds; asks the package index (AUDIT: more options of pip-audit)
@@ -55,6 +56,20 @@ sbom: $(TOOLS)/.done  ## dist/limner.cdx.json, the CycloneDX list of what a rele
 
 docs: $(VENV)/.limner-dev  ## write the generated pages anew
 	$(BIN)/python -m docs.generate
+
+site: $(TOOLS)/.done  ## build/site/site: the documentation as a website, links checked
+	$(PYTHON) -m docs.site build/site
+	NO_MKDOCS_2_WARNING=1 $(TOOLS)/bin/mkdocs build --quiet --strict --clean -f build/site/mkdocs.yml
+
+# build/lib and the list of files of an earlier build would bring files along that are no longer there
+wheel: $(TOOLS)/.done  ## dist/: what `pip install limner` gets, and the source distribution that it is built from
+	rm -rf build/lib build/bdist.* limner.egg-info
+	$(TOOLS)/bin/python -m build --outdir dist
+
+wheel-test: wheel  ## the wheel in a bare environment outside of the checkout; needs the index, and two minutes
+	$(PYTHON) -m benchmarks.wheel_test dist
+
+release: check test wheel-test sbom site  ## all that is looked at before a tag; CONTRIBUTING.md has the steps
 
 bench: $(VENV)/.limner-dev  ## the benchmarks that need no data
 	$(BIN)/python -m benchmarks.text_path

@@ -1,4 +1,4 @@
-"""Write the generated pages: `cli.md`, `settings.md`, `recipes.md`, `terms.md`,
+"""Write the generated pages: `api.md`, `cli.md`, `settings.md`, `recipes.md`, `terms.md`,
 `references.md` and `code-map.md` of `docs/`.
 
     python -m docs.generate        (or `make docs`)
@@ -18,6 +18,7 @@ import typer.main
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
+from docs.api_page import api_page
 from docs.code_map import code_map
 from docs.references_page import references_page
 from docs.terms_page import made_for, terms_page
@@ -40,6 +41,7 @@ _LIMITS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 def pages() -> dict[str, str]:
     """The text of each generated page, by its name."""
     return {
+        "api.md": api_page(NOTE),
         "cli.md": cli_page(),
         "settings.md": settings_page(),
         "recipes.md": recipes_page(),

@@ -31,6 +31,31 @@ class Verification(ResponseModel):
     """The findings by kind of damage or change."""
 
 
+class StoreExport(ResponseModel):
+    """The result of an export of a store's rows."""
+
+    out: str
+    """The file or folder that was written."""
+
+    to: str
+    """The format: parquet, lance, faiss or qdrant-jsonl."""
+
+    pictures: int
+    """Pictures in it."""
+
+    sentences: int
+    """Texts of sentences in it."""
+
+    dim: int
+    """Width of the vectors."""
+
+    fingerprint: str
+    """Digest of the model that the vectors are of."""
+
+    bytes: int
+    """Its size on the disk."""
+
+
 class Repair(ResponseModel):
     """The result of `repair`: what it did, or what it would do if the losses are accepted."""
 

@@ -1,5 +1,6 @@
 """The files by which a public project is used and cited: they can be read, and say what the project does."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def test_workflows_only_call_what_runs_here() -> None:
         jobs = read(workflow)["jobs"]
         assert isinstance(jobs, dict)
         runs = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
-        assert set(runs) <= {".ci/run", "pip install build && python -m build"}, workflow.name
+        assert set(runs) <= {".ci/run", "make wheel-test sbom"}, workflow.name
         assert ".ci/run" in runs
         # a workflow that says nothing of it may write to the repository
         assert read(workflow)["permissions"] == {"contents": "read"}
@@ -65,3 +66,59 @@ def test_pages_that_hosts_look_for_are_there_and_linked(name: str) -> None:
     assert (ROOT / name).read_text(encoding="utf-8").startswith("# ")
     if name != "CONTRIBUTING.md":
         assert f"({name})" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+# of the schema of version 1.2.0 of the Citation File Format
+CFF_KEYS = frozenset(
+    {
+        *("abstract", "authors", "cff-version", "commit", "contact", "date-released", "doi", "identifiers"),
+        *("keywords", "license", "license-url", "message", "preferred-citation", "references", "repository"),
+        *("repository-artifact", "repository-code", "title", "type", "url", "version"),
+    }
+)
+
+
+def test_the_citation_file_keeps_to_its_schema() -> None:
+    content = read(ROOT / "CITATION.cff")
+    assert {"authors", "cff-version", "message", "title"} <= content.keys() <= CFF_KEYS
+    assert content["cff-version"] == "1.2.0"
+    assert content["type"] in ("software", "dataset")
+    authors = content["authors"]
+    assert isinstance(authors, list)
+    assert authors
+    # an entity has a name, a person has these
+    persons = {"family-names", "given-names", "name-particle", "name-suffix", "alias", "orcid", "affiliation"}
+    assert all(author.keys() == {"name"} or author.keys() <= persons for author in authors)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert content["license"] == project["license"]
+    assert content["version"] == project["version"]
+    keywords = content["keywords"]
+    assert isinstance(keywords, list)
+    assert set(keywords) <= set(project["keywords"])
+    for key in ("message", "title", "abstract", "version", "license"):
+        assert isinstance(content[key], str), f"{key}: YAML reads it as another kind; put it into quotes"
+
+
+def test_hooks_before_a_commit_run_what_the_check_runs() -> None:
+    repos = read(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert isinstance(repos, list)
+    hooks = {hook["id"]: hook for repo in repos for hook in repo["hooks"]}
+    # from the project's own environment: another version of ruff would format otherwise
+    assert [repo["repo"] for repo in repos] == ["local"]
+    check = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for name in ("ruff-check", "ruff-format"):
+        entry = hooks[name]["entry"].removeprefix(".venv/bin/").replace(" --force-exclude", "")
+        assert f"$(BIN)/{entry} ." in check
+    assert hooks["generated-pages"]["entry"].endswith("python -m docs.generate")
+
+
+def test_the_makefile_says_what_its_targets_do() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert phony is not None
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for target in phony[1].split():
+        assert re.search(rf"^{target}:", text, re.MULTILINE), target
+        assert target == "clean" or f"make {target}" in contributing, (
+            f"CONTRIBUTING.md does not name make {target}"
+        )

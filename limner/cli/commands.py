@@ -126,7 +126,7 @@ COMMANDS: dict[str, Listed] = {
     "store": Listed(
         "limner.cli.store",
         _SEARCH,
-        "List, delete, erase, verify, back up, repair and compact the pictures of a store.",
+        "List, delete, erase, verify, back up, export, repair and compact the pictures of a store.",
         group=True,
     ),
     "reindex": Listed(

@@ -61,8 +61,9 @@ def index_command(
     vectors: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.npz",
-            help="Index embeddings that another program has computed: arrays images and image_names.",
+            metavar="FILE",
+            help="Index embeddings that another program has computed: .npz with the arrays images and image_names, or "
+            "what `limner store export` writes.",
         ),
     ] = None,
     regions: Annotated[

@@ -1,4 +1,4 @@
-"""`limner store`: list, verify, back up, repair, compact, change and erase from a search store."""
+"""`limner store`: list, verify, back up, export, repair, compact, change and erase from a search store."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import Cpu, StoreFolder, device
 from limner.cli.schemas import BackedUp, Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
 from limner.errors import DataError, SettingsError
-from limner.store_reports import ErasureReport, Repair, Verification
+from limner.store_reports import ErasureReport, Repair, StoreExport, Verification
 
 if TYPE_CHECKING:
     from limner.search.entry import StoredImage
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from limner.server.audit import ErasableLog
     from limner.types import Encoder
 
-app = group("List, delete, erase, verify, back up, repair and compact the pictures of a store.")
+app = group("List, delete, erase, verify, back up, export, repair and compact the pictures of a store.")
 
 
 @command(app, "info")
@@ -261,6 +261,29 @@ def backup_command(
     size = size_of(copy)
     out.print(f"{copy}: {report.pictures} pictures, {size / 1e6:.1f} MB, whole")
     return BackedUp(copy_folder=str(copy), pictures=report.pictures, sentences=report.sentences, bytes=size)
+
+
+@command(app, "export")
+def export_command(
+    store: StoreFolder,
+    exported: Annotated[
+        Path, typer.Argument(help="New file or folder: .parquet, .lance, .jsonl; for faiss a folder.")
+    ],
+    to: Annotated[str, typer.Option("--to", help="parquet, lance, faiss or qdrant-jsonl.")],
+) -> StoreExport:
+    """Write vectors, keys, facts and sentences of all pictures for another program, as they are at one moment.
+
+    What was deleted or erased is not among them. `limner index NAME NEW --vectors FILE` reads each of these formats.
+    """
+    from limner.search.store_export import export_store
+
+    with counting("pictures") as progress:
+        report = export_store(store, exported, to, progress=progress)
+    out.print(
+        f"{exported}: {report.pictures} pictures and {report.sentences} sentences, width {report.dim}, "
+        f"{report.bytes / 1e6:.1f} MB; model {report.fingerprint[:12]}"
+    )
+    return report
 
 
 @command(app, "repair")

@@ -75,6 +75,7 @@ _ENTRIES = (
         2020,
         volume="16",
         number="2",
+        doi="10.1145/3383184",
         eprint="1711.05535",
         archiveprefix="arXiv",
     ),
@@ -84,6 +85,8 @@ _ENTRIES = (
         "Identity-Aware Textual-Visual Matching with Latent Co-attention",
         _ICCV,
         2017,
+        eprint="1708.01988",
+        archiveprefix="arXiv",
     ),
     _paper(
         "zhang2017multi",
@@ -91,6 +94,7 @@ _ENTRIES = (
         "Multi-Networks Joint Learning for Large-Scale Cross-Modal Retrieval",
         _MM,
         2017,
+        doi="10.1145/3123266.3123317",
     ),
     _paper(
         "zheng2020hierarchical",
@@ -98,6 +102,7 @@ _ENTRIES = (
         "Hierarchical Gumbel Attention Network for Text-based Person Search",
         _MM,
         2020,
+        doi="10.1145/3394171.3413864",
     ),
     # losses and other parts
     _paper(

@@ -1,8 +1,9 @@
 """Embeddings that another program has computed: a store of them, which is searched without the model.
 
 Such a store names a model in place of a run. It is searched by an image of the store or by embeddings of queries, and
-`limner reindex` encodes its images with a model of limner into a new store. The embeddings are in an `.npz` file with
-the names that `limner score` reads:
+`limner reindex` encodes its images with a model of limner into a new store. The embeddings are in a file that
+`limner store export` writes (`limner.search.vector_files`), or in an `.npz` file with the names that `limner score`
+reads:
 
 images (n, d)         embeddings, a row each, compared by cosine
 image_names (n,)      their files, absolute or relative to the folder of the `.npz`
@@ -30,6 +31,7 @@ from limner.search.index import notes_of
 from limner.search.manifest import FILE as MANIFEST
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, reached
+from limner.search.vector_files import reader_of
 from limner.types import ImageSource, Pixels, Reranker
 from limner.wire import IndexReport
 
@@ -103,15 +105,20 @@ def foreign_model(files: StoreFiles) -> ForeignModel | None:
 
 @dataclass(frozen=True, eq=False)
 class ForeignVectors:
-    """The embeddings of image files, at unit length: `vectors[i]` is that of `paths[i]`."""
+    """The embeddings of image files, at unit length: `vectors[i]` is that of `paths[i]`, `facts[i]` what is known."""
 
     paths: tuple[str, ...]
     vectors: Float[np.ndarray, "images dim"]
-    identities: tuple[str, ...] | None = None
+    facts: tuple[Mapping[str, Any], ...] | None = None
 
 
 def read_vectors(path: Path) -> ForeignVectors:
-    """Read the embeddings of images. Raises `DataError`, which names the array, as `read_results` does."""
+    """Read the embeddings of images, by the name of the file. Raises `DataError`, which names the array or column."""
+    if (read := reader_of(path)) is not None:
+        rows = read(path)
+        paths = tuple(os.path.abspath(path.parent / name) for name in rows.paths)  # noqa: PTH100
+        _expect_once(path, "path", paths)
+        return ForeignVectors(paths, _unit(rows.vectors, f"{path}: 'vector'"), rows.facts)
     arrays = checked_arrays(path, ("images", "image_names", "image_groups"))
     for needed in ("images", "image_names"):
         if needed not in arrays:
@@ -123,8 +130,22 @@ def read_vectors(path: Path) -> ForeignVectors:
     paths = tuple(os.path.abspath(path.parent / name) for name in names)  # noqa: PTH100 - as pictures are indexed
     _expect_once(path, "image_names", paths)
     groups = arrays.get("image_groups")
-    identities = None if groups is None else tuple(map(str, groups))
-    return ForeignVectors(paths, unit_rows(arrays["images"], f"{path}: 'images'"), identities)
+    facts = None if groups is None else tuple({"identity": str(group)} for group in groups)
+    return ForeignVectors(paths, _unit(arrays["images"], f"{path}: 'images'"), facts)
+
+
+def _unit(rows: Float[np.ndarray, "images dim"], name: str) -> Float[np.ndarray, "images dim"]:
+    """Rows at unit length; those in 32 bits that have it stay as they are, bit for bit."""
+    found = unit_rows(rows, name)
+    if rows.dtype == np.float32:
+        # a second division would change last bits, and a store that was exported would come back as another one
+        is_unit = np.abs(np.linalg.norm(rows, axis=1) - 1) < _ROUNDING
+        found[is_unit] = rows[is_unit]
+    return found
+
+
+_ROUNDING = 1e-5
+"""Largest distance of a row's length from 1 after a division in 32 bits."""
 
 
 _FORM = "expected 'images' (n, d), a row an image, and 'image_names' (n,), their files"
@@ -181,10 +202,10 @@ def index_vectors(
     """Add images by the embeddings that are given for them; their files are read for thumbnails and digests.
 
     An image that is there keeps its row where neither its file, its facts nor its vector has changed. `metadata`,
-    `workers` and `progress` are those of `limner.search.index.index_pictures`; identities of the file with the vectors
-    stand where the metadata name none. Raises `StoreError`, and `DataError` for metadata that JSON cannot hold.
+    `workers` and `progress` are those of `limner.search.index.index_pictures`; facts of the file with the vectors stand
+    where the metadata name none. Raises `StoreError`, and `DataError` for metadata that JSON cannot hold.
     """
-    notes = notes_of(_with_identities(given, metadata or {}))
+    notes = notes_of(_with_facts(given, metadata or {}))
     counts, skipped = {"added": 0, "updated": 0, "unchanged": 0, "forgotten": 0}, list[tuple[str, str]]()
     vectors = dict(zip(given.paths, given.vectors, strict=True))
     with files.writing(), ThreadPoolExecutor(workers or os.cpu_count() or 1) as threads:
@@ -245,13 +266,13 @@ def index_vectors(
     return IndexReport(**counts, skipped=tuple(skipped), unused_metadata=unused)
 
 
-def _with_identities(
+def _with_facts(
     given: ForeignVectors, metadata: Mapping[str, Mapping[str, Any]]
 ) -> Mapping[str, Mapping[str, Any]]:
-    if given.identities is None:
+    if given.facts is None:
         return metadata
-    pairs = zip(given.paths, given.identities, strict=True)
-    return {**metadata, **{path: {"identity": name, **metadata.get(path, {})} for path, name in pairs}}
+    pairs = zip(given.paths, given.facts, strict=True)
+    return {**metadata, **{path: {**facts, **metadata.get(path, {})} for path, facts in pairs}}
 
 
 def _with_same_vector(

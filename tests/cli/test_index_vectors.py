@@ -42,3 +42,21 @@ def test_the_commands(limner: Limner, tmp_path: Path) -> None:
         ["--cpu"],
     ):
         refused(limner("index", "theirs", store, "--vectors", file, *more), f"leave out {more[0]}")
+
+
+def test_a_store_is_exported_and_indexed_again(limner: Limner, store: Path, tmp_path: Path) -> None:
+    for to, name in (
+        ("parquet", "a.parquet"),
+        ("lance", "a.lance"),
+        ("faiss", "a"),
+        ("qdrant-jsonl", "a.jsonl"),
+    ):
+        told = json.loads(limner("store", "export", store, tmp_path / name, "--to", to, "--json").out)
+        facts = json.loads(limner("store", "info", store, "--json").out)
+        assert (told["pictures"], told["fingerprint"]) == (facts["pictures"], facts["fingerprint"])
+        new = tmp_path / f"new-{to}"
+        report = json.loads(limner("index", "theirs", new, "--vectors", tmp_path / name, "--json").out)
+        assert (report["added"], report["skipped"]) == (facts["pictures"], [])
+        assert limner("store", "list", new).out == limner("store", "list", store).out
+    refused(limner("store", "export", store, tmp_path / "a.parquet", "--to", "parquet"), "is there already")
+    refused(limner("store", "export", store, tmp_path / "b", "--to", "csv"), "--to: expected parquet")

@@ -135,3 +135,11 @@ def test_citation_file_says_the_same() -> None:
         own.more["license"],
     )
     assert [author["name"] for author in content["authors"]] == [own.authors[0].strip("{}")]
+
+
+def test_the_systems_papers_have_the_numbers_that_the_readme_links() -> None:
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| system |")[2].partition("\n\n")[0]
+    linked = re.findall(r"\]\(https://(?:doi\.org|arxiv\.org/abs)/([^)]+)\)", table)
+    cited = "\n".join(work.bibtex() for work in REFERENCES.values())
+    assert len(linked) == 5
+    assert [number for number in linked if f"{{{number}}}" not in cited] == []

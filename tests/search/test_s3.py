@@ -7,8 +7,10 @@ import pytest
 
 from limner.errors import StoreError
 from limner.search.engine import Engine
+from limner.search.foreign_vectors import read_vectors
 from limner.search.index import index_pictures
 from limner.search.store import Store
+from limner.search.store_export import export_store
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
 from tests.search.fake import DIM, FakeEncoder, draw
@@ -37,3 +39,8 @@ def test_a_store_on_an_object_storage(tmp_path: Path) -> None:
     store.compact()
     report = verify(StoreFiles.open(URL))
     assert (report.pictures, report.sound, report.found) == (6, True, {})
+    for to, name in (("parquet", "a.parquet"), ("lance", "a.lance")):
+        assert export_store(URL, tmp_path / name, to).pictures == 6
+        assert set(read_vectors(tmp_path / name).paths) == {
+            str(path) for path in pictures if path != best.path
+        }

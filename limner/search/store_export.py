@@ -1,0 +1,335 @@
+"""The rows of a store in files of other programs: Parquet, Lance, faiss, and points for Qdrant.
+
+    OUT.parquet       one row a picture, the vectors with it; the schema's metadata say of which model
+    OUT.lance         the same as a Lance dataset, which is the table OUT of a LanceDB database in its folder
+    OUT/              vectors.faiss (an IndexFlatIP), rows.parquet (its rows in order), about.json
+    OUT.jsonl         one point a line as Qdrant's clients upload it, and OUT.jsonl.about.json
+
+Each holds what was committed at one moment, and appears when it is whole. `limner index --vectors` reads all four
+(`limner.search.vector_files`).
+"""
+
+import json
+import os
+import secrets
+import shutil
+import struct
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from limner.errors import SettingsError, StoreError
+from limner.search.commits import digest_sum
+from limner.search.lancedb_import import lancedb, session
+from limner.search.row_digests import DIGEST
+from limner.search.segments import sync_folder
+from limner.search.store_files import StoreFiles
+from limner.search.store_path import StorePath, reached, storage_options, store_path
+from limner.search.table import ROW, matrix_of
+from limner.store_reports import StoreExport
+
+FORMAT = 1
+"""Version of what stands in the exported files."""
+
+ABOUT = "limner"
+"""Key of the schema's metadata under which Parquet and Lance say what the rows are."""
+
+INDEX, ROWS, ABOUT_FILE = "vectors.faiss", "rows.parquet", "about.json"
+"""Files of a folder for faiss."""
+
+_ENDINGS = {"parquet": ".parquet", "lance": ".lance", "faiss": "", "qdrant-jsonl": ".jsonl"}
+
+_BLOCK = 1024
+"""Rows in memory at once."""
+
+_TRIES = 20
+"""How often both tables are looked at again because a writer was between them."""
+
+_FACTS = ("id", "path", "sha256", "size", "taken", "identity", "metadata")
+
+
+def export_store(
+    store: str | Path | StorePath,
+    out: str | Path,
+    to: str,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> StoreExport:
+    """Write all pictures of a store for `to`, with vectors, facts and their sentences' texts; others may change it.
+
+    What was deleted is not among them, and an erasure meanwhile ends the export. One block of rows is in memory at a
+    time, and the texts of all sentences. `progress` is called with the numbers of pictures written and of all.
+
+    Raises `SettingsError` for another format, a name with another ending than the format's, and one that is there or
+    lies in the store; `StoreError` for a store that is damaged or was erased from, and for a disk that is full.
+    """
+    if to not in _WRITERS:
+        raise SettingsError(f"--to: expected {', '.join(_WRITERS)}, got {to[:40]!r}")
+    place, target = store_path(store), Path(os.path.abspath(out))  # noqa: PTH100 - links in it stay as they are
+    if target.suffix != _ENDINGS[to]:
+        ending = f"a name that ends in {_ENDINGS[to]}" if _ENDINGS[to] else "a folder's name without a dot"
+        raise SettingsError(f"{out}: expected {ending} for {to}")
+    if target.exists() or target.is_symlink():
+        raise SettingsError(f"{out}: is there already; name a new file or folder for the export")
+    if isinstance(place, Path) and target.resolve().is_relative_to(place.resolve()):
+        raise SettingsError(f"{out}: lies in the store; name a place outside of it")
+    files = StoreFiles.open(place)
+    rows = _Rows(files, progress)
+    # a folder and a name of its own: a killed export leaves it, hidden and half, and never the name that was asked for
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with reached(target):
+            partial.mkdir(parents=True)
+            try:
+                made = _WRITERS[to](rows, partial, target.name)
+            finally:
+                # also after an error: files that an erasure has removed look like damage
+                rows.expect_same_generation()
+            _flush(partial)
+            # what lies beside comes first: whoever sees the export finds it
+            for path in sorted(partial.iterdir(), key=lambda one: one == made):
+                if made != partial:
+                    path.replace(target.with_name(path.name))
+            if made == partial:
+                partial.rename(target)
+            sync_folder(target.parent)
+            size = sum(path.stat().st_size for path in (target, *target.rglob("*")) if path.is_file())
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return StoreExport(
+        out=str(out),
+        to=to,
+        pictures=rows.count,
+        sentences=rows.sentences,
+        dim=files.dim,
+        fingerprint=files.fingerprint,
+        bytes=size,
+    )
+
+
+class _Rows:
+    """The rows of both tables at one moment."""
+
+    def __init__(self, files: StoreFiles, progress: Callable[[int, int], None] | None) -> None:
+        self._files, self._progress = files, progress
+        self.sentences = 0
+        self.dim = files.dim
+        for _ in range(_TRIES):
+            before = self._versions()
+            self._manifest = files.manifest
+            self._states = files.table.states()
+            self.count = len(files)
+            texts = files.read(lambda: files.sentences.all(["text", "path"]))
+            self._numbers, self._blocks = files.read(self._pinned)
+            if self._versions() == before:
+                break
+        else:
+            raise StoreError(
+                f"{files.folder}: changes faster than it can be read; try again when it is quiet"
+            )
+        texts = texts.take(pc.sort_indices(texts, [("path", "ascending"), ("text", "ascending")]))
+        # in Arrow's memory, which is the bytes of the text; a dict of lists would take several times that
+        self._texts = texts["text"].combine_chunks()
+        counted = pc.value_counts(texts["path"].combine_chunks())
+        self._paths = counted.field("values")
+        self._ends = np.cumsum(counted.field("counts").to_numpy())
+        self.about = {
+            "format": FORMAT,
+            "rows": self.count,
+            "dim": files.dim,
+            "fingerprint": files.fingerprint,
+            "run": files.run,
+        }
+        """Description of the rows, which is kept beside them."""
+
+    def _versions(self) -> tuple[object, ...]:
+        return self._files.read(
+            lambda: (
+                self._files.manifest.id,
+                self._files.manifest.generation,
+                self._files.table.version,
+                self._files.sentences.version,
+            )
+        )
+
+    def _pinned(self) -> tuple[list[int], Any]:
+        """LanceDB's numbers of all rows, and a handle that stays at the version in which they are."""
+        table = self._files.table
+        if table.opened(afresh=True) is None:
+            return [], None
+        with table.integrity.readings():
+            database = lancedb().connect(
+                str(table.folder), storage_options=storage_options(table.folder), session=session()
+            )
+            handle = database.open_table(table.name)
+            handle.checkout(handle.version)
+            return handle.search().select(["id"]).with_row_id(True).to_arrow()[ROW].to_pylist(), handle
+
+    def _read(self) -> Iterator[pa.Table]:
+        # by their numbers: a scan reads ahead, of 300,000 × 512 nearly all the vectors, in the same time
+        table = self._files.table
+        for start in range(0, len(self._numbers), _BLOCK):
+            block = self._numbers[start : start + _BLOCK]
+            with table.integrity.readings():
+                rows = self._blocks.take_row_ids(block).select(table.schema.names).to_arrow()
+            yield rows
+
+    def schema(self, *, vectors: bool) -> pa.Schema:
+        """Columns of the export, with what it is of as metadata."""
+        own = self._files.table.schema
+        fields = [own.field(name) for name in _FACTS]
+        fields.append(pa.field("sentences", pa.list_(pa.string()), nullable=False))
+        if vectors:
+            fields.append(own.field("vector"))
+        return pa.schema(fields, {ABOUT: json.dumps(self.about)})
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Blocks of rows, each compared with its digests. Raises `StoreError` if they are not all of one commit."""
+        table, digests, done = self._files.table, list[bytes](), 0
+        for rows in self._read():
+            table.expect_rows(rows)
+            digests += rows[DIGEST].to_pylist()
+            done += len(rows)
+            yield self._with_sentences(rows)
+            if self._progress is not None:
+                self._progress(done, self.count)
+        table.expect(done, digest_sum(digests), self._states)
+        if done != self.count:
+            raise StoreError(f"{self._files.folder}: was changed while it was read; try again")
+
+    def batches(self, *, vectors: bool = True) -> Iterator[pa.RecordBatch]:
+        """The rows for Arrow's writers."""
+        schema = self.schema(vectors=vectors)
+        for rows in self:
+            yield from rows.select(schema.names).cast(schema).to_batches()
+
+    def _with_sentences(self, rows: pa.Table) -> pa.Table:
+        texts = [self._sentences_of(place) for place in pc.index_in(rows["path"], self._paths).to_pylist()]
+        self.sentences += sum(map(len, texts))
+        return rows.append_column("sentences", pa.array(texts, pa.list_(pa.string())))
+
+    def _sentences_of(self, place: int | None) -> list[str]:
+        if place is None:
+            return []
+        start = int(self._ends[place - 1]) if place else 0
+        texts: list[str] = self._texts.slice(start, int(self._ends[place]) - start).to_pylist()
+        return texts
+
+    def expect_same_generation(self) -> None:
+        """Raise `StoreError` if rows were erased from the store since: the export would bring them back."""
+        self._files.follow()
+        now = self._files.manifest
+        if (now.id, now.generation) != (self._manifest.id, self._manifest.generation):
+            raise StoreError(f"{self._files.folder}: was erased from or repaired meanwhile; export it again")
+
+
+def _write_parquet(rows: _Rows, folder: Path, name: str) -> Path:
+    schema = rows.schema(vectors=True)
+    with pq.ParquetWriter(folder / name, schema, compression="zstd") as writer:
+        for batch in rows.batches():
+            writer.write_batch(batch)
+    return folder / name
+
+
+def _write_lance(rows: _Rows, folder: Path, name: str) -> Path:
+    failed: list[BaseException] = []
+
+    def watched() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from rows.batches()
+        except BaseException as error:
+            # LanceDB would make a text of it
+            failed.append(error)
+            raise
+
+    schema = rows.schema(vectors=True)
+    try:
+        reader = pa.RecordBatchReader.from_batches(schema, watched())
+        lancedb().connect(str(folder)).create_table(Path(name).stem, reader, schema=schema)
+    except Exception as error:
+        raise (failed or [error])[0] from None
+    return folder / name
+
+
+# faiss writes an index that lies in memory as a whole. This one is a header and the rows, so it is written as they
+# come, without faiss; tests read it with faiss.read_index. Little endian, as faiss writes on all that torch runs on
+_HEADER = struct.Struct("<4siqqqBiQ")
+"""Of faiss's IndexFlatIP: name, width, rows, two numbers that it ignores, is trained, metric, numbers that follow."""
+
+
+def flat_header(rows: int, dim: int) -> bytes:
+    """The beginning of the file of an IndexFlatIP; its rows follow."""
+    return _HEADER.pack(b"IxFI", dim, rows, 1 << 20, 1 << 20, 1, 0, rows * dim)
+
+
+def _write_faiss(rows: _Rows, folder: Path, name: str) -> Path:
+    schema = rows.schema(vectors=False)
+    with (
+        (folder / INDEX).open("wb") as index,
+        pq.ParquetWriter(folder / ROWS, schema, compression="zstd") as writer,
+    ):
+        index.write(flat_header(rows.count, rows.dim))
+        for block in rows:
+            index.write(matrix_of(block["vector"], rows.dim).astype("<f4", copy=False).tobytes())
+            writer.write_table(block.select(schema.names).cast(schema))
+    _write_about(rows, folder / ABOUT_FILE)
+    return folder
+
+
+def _write_points(rows: _Rows, folder: Path, name: str) -> Path:
+    with (folder / name).open("w", encoding="utf-8") as file:
+        for block in rows:
+            facts = block.drop_columns(["vector"]).to_pylist()
+            for one, numbers in zip(facts, _numbers(block["vector"]), strict=True):
+                file.write(_point(one, numbers))
+    _write_about(rows, folder / f"{name}.about.json")
+    return folder / name
+
+
+def _numbers(vectors: pa.ChunkedArray) -> list[str]:
+    """The numbers of each vector as JSON has them."""
+    rows = vectors.combine_chunks()
+    # Arrow's spelling is the shortest that reads back to the same 32 bits: half the length of Python's, which is that
+    # of 64, and without an object for each number
+    texts = rows.flatten().cast(pa.string())
+    # which readers take for a whole number, that has no sign
+    texts = pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)
+    ends = pa.array(np.arange(len(rows) + 1) * rows.type.list_size, pa.int32())
+    joined: list[str] = pc.binary_join(pa.ListArray.from_arrays(ends, texts), ", ").to_pylist()
+    return joined
+
+
+def _point(facts: Mapping[str, Any], numbers: str) -> str:
+    taken = facts["taken"]
+    payload = {
+        **{name: facts[name] for name in ("id", "path", "sha256", "size", "identity", "sentences")},
+        "taken": None if taken is None else taken.isoformat(),
+        # as JSON and not as text: Qdrant filters by payload.metadata.camera
+        "metadata": json.loads(facts["metadata"]),
+    }
+    # Qdrant takes UUIDs and no other text
+    head = json.dumps({"id": str(uuid.UUID(facts["id"]))})
+    return f'{head[:-1]}, "vector": [{numbers}], "payload": {json.dumps(payload, ensure_ascii=False)}}}\n'
+
+
+def _write_about(rows: _Rows, file: Path) -> None:
+    file.write_text(json.dumps(rows.about, indent=2) + "\n", encoding="utf-8")
+
+
+_WRITERS: Mapping[str, Callable[[_Rows, Path, str], Path]] = {
+    "parquet": _write_parquet,
+    "lance": _write_lance,
+    "faiss": _write_faiss,
+    "qdrant-jsonl": _write_points,
+}
+
+
+def _flush(folder: Path) -> None:
+    for path in (*folder.rglob("*"), folder):
+        sync_folder(path)
