@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
     {"inference"},
     {"training", "search"},
     {"recipes", "figures"},
-    {"library"},
+    {"library", "hub"},
     {"server", "client"},
     {"demo"},
     {"cli"},

@@ -33,7 +33,7 @@ NewStoreFolder = Annotated[
     ),
 ]
 
-RunFolder = Annotated[Path, typer.Argument(help="Run folder, or a checkpoint file.")]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder, a checkpoint file, or hf:ORG/NAME.")]
 MovedRun = Annotated[Path | None, typer.Option("--run", help="Run folder of the model, if it has moved.")]
 Stage = Annotated[
     str | None, typer.Option("--stage", help="Checkpoint of this stage instead of the best one.")

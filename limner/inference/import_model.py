@@ -8,6 +8,7 @@ from limner.data.tokenizers import PretrainedTokenizer, load_fast
 from limner.data.transforms import ImageSettings
 from limner.errors import CheckpointError, SettingsError
 from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint, write_text
+from limner.inference.hub_runs import HUB, is_hub_name
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE, TrainedModel, load_model
 from limner.models.image import BackboneSettings
@@ -22,9 +23,6 @@ from limner.sealed_json import sealed
 
 FILE = "imported.safetensors"
 """The checkpoint of an imported run."""
-
-HUB = "hf:"
-"""Begins the name of a model on the Hugging Face hub."""
 
 _INTERPOLATION = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers of its filters, as preprocessor_config.json has them."""
@@ -99,11 +97,6 @@ def import_model(
     # last: a run is there when its file is
     write_text(folder / RUN_FILE, sealed(listing))
     return load_model(folder)
-
-
-def is_hub_name(text: str) -> bool:
-    """True for a name of the hub, such as `hf:google/siglip2-base-patch16-224`."""
-    return text.startswith(HUB)
 
 
 def source_name(source: str) -> str:
