@@ -117,8 +117,8 @@ def index_command(
             raise SettingsError("--stage: a model of the hub has no stages")
         if no_model:
             raise SettingsError(
-                "--no-model: a model of the hub lies in the store; for a store without it import the model first, "
-                f"`limner import {run} RUN`, and index with the run"
+                "--no-model: a model of the hub lies in the store; for a store without it index with a run on this "
+                f"machine: of a pair by `limner import {run} RUN`, of a run by `hf download`"
             )
         # a run and no pair: it is in the hub's cache, and used as one of this machine
         run = _run_of_the_hub(str(run), store) or run

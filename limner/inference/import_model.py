@@ -16,7 +16,7 @@ from limner.models.image.auto import read_preprocessing
 from limner.models.image.tower import square_side
 from limner.models.known import weight_terms
 from limner.models.pretrained import PretrainedSettings
-from limner.models.pretrained_source import is_pair, read_config, unusable
+from limner.models.pretrained_source import is_pair, read_config, read_json, unusable
 from limner.models.registry import build_network
 from limner.models.text_tower import TextTowerSettings
 from limner.sealed_json import sealed
@@ -48,7 +48,7 @@ def import_model(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder}: it exists and is not empty; give a new folder for the run")
     name = source.removeprefix(HUB)
-    config = read_config(name)
+    config = _config(source, name)
     if not is_pair(config):
         raise CheckpointError(
             f"model '{name}': a '{config.model_type}' is no pair of an image and a text encoder; import one such as "
@@ -97,6 +97,18 @@ def import_model(
     # last: a run is there when its file is
     write_text(folder / RUN_FILE, sealed(listing))
     return load_model(folder)
+
+
+def _config(source: str, name: str) -> Any:
+    try:
+        return read_config(name)
+    except CheckpointError:
+        # as `limner push` writes it; a folder would have run.json and be a run
+        if is_hub_name(source) and (read_json(name, "config.json") or {}).get("model_type") == "limner":
+            raise CheckpointError(
+                f"{source}: a run of limner, which needs no import; give it in the place of RUN"
+            ) from None
+        raise
 
 
 def source_name(source: str) -> str:

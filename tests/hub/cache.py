@@ -47,8 +47,8 @@ class FakeApi:
 
     def create_repo(self, repo_id: str, **options: Any) -> None:
         type(self).calls.append(("create", {"repo_id": repo_id, **options}))
-        if type(self).refuse is not None:
-            raise type(self).refuse
+        if (error := type(self).refuse) is not None:
+            raise error
 
     def update_repo_settings(self, repo_id: str, **options: Any) -> None:
         type(self).calls.append(("settings", {"repo_id": repo_id, **options}))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import limner
+from limner.cli.train import _imported
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, LimnerError, SettingsError
 from limner.hub import push
@@ -196,7 +197,17 @@ def test_a_run_of_the_hub_is_indexed_searched_and_evaluated(
     assert report.provenance["evaluations_of_split"] == 1
 
 
-def test_training_starts_from_a_run_of_the_hub(cache: Path, toy_run: Path) -> None:
+def test_training_starts_from_a_run_of_the_hub(cache: Path, toy_run: Path, tmp_path: Path) -> None:
     recipe = start_from(get_recipe("dual-path"), NAME)
     assert recipe.start == NAME
     assert recipe.images.crop == load_model(toy_run, device="cpu").images.crop
+    # `limner train --from` imports pairs, and nothing where there is a run
+    assert _imported(NAME, recipe, tmp_path / "out") is None
+    assert not (tmp_path / "out-start").exists()
+
+
+def test_a_run_of_the_hub_is_not_imported(cache: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    with pytest.raises(CheckpointError, match=r"hf:me/toys: a run of limner, which needs no import"):
+        limner.import_model(NAME, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
