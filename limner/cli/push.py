@@ -1,7 +1,8 @@
 """`limner push`: a run on the Hugging Face hub, or in a folder as it would lie there."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,6 +10,7 @@ from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Stage
 from limner.cli.schemas import Result
+from limner.errors import SettingsError
 
 app = group("Push.")
 
@@ -94,6 +96,14 @@ def push_command(
             help="The hub's name of the licence of weights that have learnt from your own pictures, e.g. cc-by-4.0.",
         ),
     ] = None,
+    terms: Annotated[
+        Path | None,
+        typer.Option(
+            "--terms",
+            help="A JSON file with the terms of what limner knows none, such as a file of weights: by the name that "
+            "run.json has, the fields of a terms.json (docs/terms.md).",
+        ),
+    ] = None,
     digests: Annotated[
         bool | None,
         typer.Option(
@@ -143,6 +153,7 @@ def push_command(
         public=public,
         gated=gated,
         licence=licence,
+        terms=None if terms is None else _stated(terms),
         digests=digests,
         bank=with_bank,
         reports=report or (),
@@ -180,3 +191,15 @@ def push_command(
         bank=written.bank,
         card=written.card,
     )
+
+
+def _stated(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
+    except (OSError, ValueError, RecursionError) as error:
+        raise SettingsError(
+            f"--terms {file}: cannot be read ({error}); expected a JSON object by name"
+        ) from None
+    return found

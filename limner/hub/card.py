@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from limner.data.terms import OWN, TERMS, UNKNOWN, TermsOfUse
+from limner.data.terms import UNKNOWN, TermsOfUse
 from limner.errors import LimnerError
 from limner.hub.evaluations import DIRECTIONS, Evaluation, model_index
-from limner.hub.licence import OTHER, Licence, hub_licence
+from limner.hub.licence import OTHER, Licence, hub_licence, set_of
 from limner.models.known import KNOWN
 from limner.recipes.references import OF_DATA, cited_by, software
 from limner.recipes.works import REFERENCES
@@ -76,8 +76,8 @@ def header(facts: CardFacts) -> dict[str, Any]:
         "pipeline_tag": "feature-extraction",
         "tags": ["limner", "image-text-retrieval", "cross-modal-retrieval", *_tags(facts)],
     }
-    if (format_name := _format(described)) in TERMS and format_name not in (*OWN, "people"):
-        found["datasets"] = [format_name]
+    if (of_set := set_of(described)) not in (None, "people"):
+        found["datasets"] = [of_set]
     known = {model.name for model in KNOWN}
     if bases := [terms.name for terms in licence.terms if terms.name in known]:
         found["base_model"] = bases
@@ -92,7 +92,9 @@ def header(facts: CardFacts) -> dict[str, Any]:
                 "I will not identify or follow people who did not agree to it": "checkbox",
             },
         }
-    if results := model_index(str(described["recipe"].get("name", "limner")), facts.evaluations):
+    if results := model_index(
+        str(described["recipe"].get("name", "limner")), facts.evaluations, of_set == "people"
+    ):
         found["model-index"] = results
     return found
 
@@ -200,6 +202,15 @@ def _results(facts: CardFacts) -> list[str]:
     parts = ["## Results"]
     if not facts.evaluations:
         return [*parts, "No evaluation of this checkpoint is known."]
+    parts.append(
+        "The protocol says by which rules, the split's fingerprint which pictures and sentences were ranked."
+        + (
+            " Generated people lie in the form of a published set and are measured by its protocol: no figure is of "
+            "that set."
+            if set_of(facts.description) == "people"
+            else ""
+        )
+    )
     for one in facts.evaluations:
         names = list(dict.fromkeys(name for values in one.values.values() for name in values))
         rows = []
@@ -270,7 +281,8 @@ def _uses(facts: CardFacts) -> list[str]:
 
 def _works(facts: CardFacts) -> list[str]:
     works = [software()]
-    format_name = _format(facts.description)
+    # one's own pictures cite nothing
+    format_name = set_of(facts.description) or "folder"
     try:
         works += [work for _, work in cited_by(Recipe.parse(facts.cited), (format_name,))]
     # an imported pair has no recipe; that of another version may not be read
@@ -320,10 +332,6 @@ def _number(value: object) -> str:
 def _version(versions: Mapping[str, Any]) -> str:
     commit = f", commit {versions['commit'][:12]}" if versions.get("commit") else ""
     return f"{versions.get('limner', UNKNOWN)}{commit}"
-
-
-def _format(described: Mapping[str, Any]) -> str:
-    return str((described.get("data") or {}).get("source", "")).partition(":")[0]
 
 
 def _tags(facts: CardFacts) -> list[str]:

@@ -19,11 +19,17 @@ from limner.training.recipe import TOWER
 NOT_PUBLISHED = "not-published"
 """Stands where a description named a place on somebody's machine."""
 
-_PLACES = frozenset({"auto_model", "model", "start", "tokenizer", "vectors", "weights"})
+_PLACES = frozenset({"auto_model", "model", "tokenizer", "vectors", "weights"})
 """Settings whose text is a folder, a file or a name of the hub; `model` and `tokenizer` may be sections instead."""
+
+# that of a text path says how its weights begin
+_START = ("recipe", "start")
 
 _WORDS = frozenset({"random", "captions", NOT_PUBLISHED}) | WEIGHTS.keys() | {model.name for model in KNOWN}
 """Texts of these settings that are no place."""
+
+_ENDINGS = (".safetensors", ".pth", ".pt", ".bin", ".txt", ".vec", ".gz")
+"""Endings of files that settings name; some settings ask for them."""
 
 # a path of any system, or an address of one; ORG/NAME, "text→image" and web addresses are none
 _PATH = re.compile(
@@ -93,8 +99,11 @@ def _without_places(value: Any, keys: tuple[str, ...], known: frozenset[str], re
 def _text(text: str, keys: tuple[str, ...]) -> str:
     if keys == ("data", "source"):
         return published_source(text)
-    if keys[-1] in _PLACES:
-        return text if _is_known(text) else NOT_PUBLISHED
+    if keys[-1] in _PLACES or keys == _START:
+        if _is_known(text):
+            return text
+        ending = next((one for one in _ENDINGS if text.lower().endswith(one)), "")
+        return (TOWER if text.startswith(TOWER) else "") + NOT_PUBLISHED + ending
     # both name a folder or a file by its last part
     for of_what, before in ((("recipe", "name"), "import of "), (("terms", "name"), "weights from ")):
         if keys == of_what and text.startswith(before):
@@ -113,7 +122,7 @@ def _is_place(text: str, section: str) -> bool:
 def _is_known(text: str) -> bool:
     """True for a name that is the same on every machine."""
     name = text.removeprefix(TOWER)
-    if name in _WORDS or _is_hub_name(name):
+    if name in _WORDS or name in {NOT_PUBLISHED + ending for ending in _ENDINGS} or _is_hub_name(name):
         return True
     # one slash between plain names, and the hub's cache has it: a folder of this machine could be called so as well
     return _is_hub_name(HUB + name) and is_in_cache(name, "config.json")

@@ -83,14 +83,19 @@ def evaluations_of(
     return list(found.values())
 
 
-def model_index(name: str, evaluations: Sequence[Evaluation]) -> list[dict[str, Any]]:
-    """The evaluations as `model-index` of a card's header; [] without any."""
+def model_index(
+    name: str, evaluations: Sequence[Evaluation], generated: bool = False
+) -> list[dict[str, Any]]:
+    """The evaluations as `model-index` of a card's header; [] without any.
+
+    With `generated` the sets are of generated people, whatever set's protocol measured them.
+    """
     results = [
         {
             "task": {"type": "image-text-retrieval", "name": "Image-text retrieval"},
             "dataset": {
-                "name": one.protocol,
-                "type": one.dataset,
+                "name": f"generated people, {one.protocol}" if generated else one.protocol,
+                "type": "generated-people" if generated else one.dataset,
                 "split": one.split,
                 "args": {"split_fingerprint": one.split_fingerprint},
             },

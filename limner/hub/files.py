@@ -14,18 +14,18 @@ and its fingerprint compared, before anything is uploaded.
 
 import gc
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from limner.data.terms import OWN, TERMS
 from limner.errors import CheckpointError, SettingsError
 from limner.hub.card import CardFacts, card, licence_file, to_yaml
 from limner.hub.description import published
 from limner.hub.evaluations import eval_results, evaluations_of
-from limner.hub.licence import Licence, licence_of
+from limner.hub.licence import Licence, licence_of, set_of, state_terms
 from limner.inference.checkpoint import (
     FORMAT,
     SELECTED_ON,
@@ -50,12 +50,14 @@ class Choices:
     """The decisions of whoever publishes a run.
 
     - `licence`: of one's own pictures, whose folder states none.
+    - `terms`: of what limner knows none, by the names in `run.json`, e.g. of a file of weights.
     - `digests`: keep the digests of training pictures; None keeps them of published sets, and not of one's own.
     - `bank`: True allows embeddings of training pictures (hub correction) to be published.
     - `reports`, `benchmarks`: see `limner.hub.evaluations`; `repository`: ORG/NAME, for the card.
     """
 
     licence: str | None = None
+    terms: Mapping[str, Any] = field(default_factory=dict)
     digests: bool | None = None
     bank: bool = False
     gated: bool = False
@@ -94,7 +96,8 @@ def write_files(run: Path, stage: str | None, folder: Path, choices: Choices) ->
             f"{run}: its hub correction holds embeddings of {bank} training pictures and sentences, which are part of "
             "the model; --with-bank publishes them (docs/privacy.md)"
         )
-    description, replaced = published(model.description)
+    described = state_terms(model.description, choices.terms)
+    description, replaced = published(described)
     # of what is published: terms may name a file of this machine
     licence = licence_of(description, choices.licence)
     gated = choices.gated or bool(licence.restricted)
@@ -166,10 +169,8 @@ def _bank(model: TrainedModel) -> int:
 def _keeps_digests(model: TrainedModel, asked: bool | None) -> bool:
     if asked is not None:
         return asked
-    names = {str(terms.get("name")) for terms in model.description.get("terms") or ()}
-    source = str((model.description.get("data") or {}).get("source", "")).partition(":")[0]
     # everybody has a published set's pictures; of one's own, whoever holds a file would learn that it was among them
-    return source in TERMS and source not in OWN and not names & {TERMS[name].name for name in OWN}
+    return set_of(model.description) is not None
 
 
 def _learns_words(model: TrainedModel) -> bool:

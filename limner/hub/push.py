@@ -6,7 +6,7 @@ the first file is uploaded. The hub's own library finds the token; it is handed 
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,6 +45,7 @@ def push(
     public: bool = False,
     gated: bool = False,
     licence: str | None = None,
+    terms: Mapping[str, Any] | None = None,
     digests: bool | None = None,
     bank: bool = False,
     reports: Sequence[str | Path] = (),
@@ -57,7 +58,7 @@ def push(
       needed where they are not open.
     - `public`: the repository is seen by everybody; private otherwise. `gated`: access on request, which it always is
       where the terms are not open.
-    - `licence`, `digests`, `bank`, `reports`, `benchmarks`: see `limner.hub.files.Choices`.
+    - `licence`, `terms`, `digests`, `bank`, `reports`, `benchmarks`: see `limner.hub.files.Choices`.
 
     Raises `SettingsError` for terms that were not accepted and for what is no target, `CheckpointError` for a run that
     cannot be published and for what the hub refuses.
@@ -76,7 +77,16 @@ def push(
     to = Path(folder) if folder is not None else None if repository is not None else Path(target).expanduser()
     if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise SettingsError(f"{to}: it exists and is not empty; give a new folder")
-    choices = Choices(licence, digests, bank, gated, tuple(map(Path, reports)), tuple(benchmarks), repository)
+    choices = Choices(
+        licence=licence,
+        terms=terms or {},
+        digests=digests,
+        bank=bank,
+        gated=gated,
+        reports=tuple(map(Path, reports)),
+        benchmarks=tuple(benchmarks),
+        repository=repository,
+    )
     with TemporaryDirectory(prefix="limner-push-") as staging:
         # checked by reading it back before anything is uploaded, or stands in the user's folder
         written = Path(staging) / "run"

@@ -28,6 +28,11 @@ def test_push_says_what_it_does(
     assert (found["url"], found["private"], found["gated"]) == ("https://huggingface.co/me/toys", True, True)
     assert (found["licence"], found["replaced"]) == ("other", ["data.source"])
     assert set(found["files"]) == set(api.files)
+    (tmp_path / "terms.json").write_text("[]")
+    refused(
+        limner("push", toy_run, "me/toys", "--terms", tmp_path / "terms.json", "--quiet"),
+        "--terms .*no JSON object",
+    )
     written = limner("push", toy_run, f"{tmp_path}/out/", "--accept-terms")
     assert written.out.splitlines()[-1].startswith(f"{tmp_path}/out: written, model ")
     assert (tmp_path / "out" / "run.json").is_file()

@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.hub.description import NOT_PUBLISHED, has_place, published, published_source
+from limner.recipes import RECIPES, get_recipe
+from limner.recipes.change import change
+from limner.training.recipe import Recipe
 
 # a name that no rule can know, in the place of a user's
 SECRET = "quuxley"
@@ -136,3 +139,38 @@ def test_a_source_keeps_its_format_and_its_splits(source: str, expected: str) ->
 )
 def test_other_text_is_no_place(text: str) -> None:
     assert not has_place(text)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_can_be_read_when_it_is_published(name: str) -> None:
+    """A setting that only looks like a place would be refused by its own type."""
+    recipe = get_recipe(name)
+    plain = recipe.model_dump(mode="json")
+    found, replaced = published({"recipe": plain, "model": plain["model"], "data": {"source": "folder:x"}})
+    assert Recipe.parse(found["recipe"]) == recipe
+    assert replaced == ["data.source"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model.backbone.weights": "/home/quuxley/w.safetensors"},
+        {"model.backbone.weights": "w.pth"},
+        {"vocabulary.vectors": "/home/quuxley/glove.txt"},
+        {"vocabulary.vectors": "tower:/home/quuxley/minilm"},
+        {"vocabulary.tokenizer": "/home/quuxley/minilm", "model.text.start": "still"},
+        {"model.backbone": {"name": "auto", "auto_model": "quuxley/resnet"}},
+    ],
+    ids=str,
+)
+def test_a_recipe_with_places_can_be_read_when_it_is_published(settings: dict[str, Any]) -> None:
+    """A setting keeps the form that its own check asks for, such as the ending of a file of weights."""
+    recipe = change(
+        get_recipe("dual-path"), [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    )
+    plain = recipe.model_dump(mode="json")
+    found, replaced = published({"recipe": plain, "model": plain["model"], "data": {"source": "folder:x"}})
+    assert SECRET not in json.dumps(found)
+    assert Recipe.parse(found["recipe"]) != recipe
+    assert len(replaced) > 1
+    assert published(found) == (found, [])

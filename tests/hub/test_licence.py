@@ -3,7 +3,8 @@
 import pytest
 
 from limner.data.terms import OWN, TERMS, WEIGHTS, TermsOfUse
-from limner.hub.licence import OPEN, hub_licence, is_hub_licence, licence_of
+from limner.errors import SettingsError
+from limner.hub.licence import OPEN, hub_licence, is_hub_licence, licence_of, state_terms
 from limner.models.known import weight_terms
 
 
@@ -72,3 +73,27 @@ def test_a_run_of_before_has_the_terms_of_its_format() -> None:
 def test_names_of_the_hub() -> None:
     assert all(map(is_hub_licence, OPEN.values()))
     assert not any(map(is_hub_licence, ("CC BY 4.0", "", "a\nb", "x" * 50)))
+
+
+def test_an_owner_states_the_terms_of_what_limner_knows_none() -> None:
+    weights = weight_terms("/x/mobilenet.safetensors")
+    described = _of(TERMS["people"], weights)
+    assert licence_of(described).restricted == (weights,)
+    stated = {"name": "MobileNetV2 of timm", "source": "timm", "licence": "Apache-2.0"}
+    found = licence_of(state_terms(described, {weights.name: stated}))
+    assert (found.licence, found.restricted) == ("apache-2.0", ())
+    assert found.terms[1].name == "MobileNetV2 of timm"
+    assert found.terms[1].checked == "stated by whoever published the weights"
+    for wrong, message in (
+        (
+            {"another": stated},
+            "learnt from no 'another'; there are: Generated people, weights from mobilenet",
+        ),
+        ({"Generated people": stated}, "limner knows the terms of Generated people"),
+        ({weights.name: "Apache-2.0"}, "expected the fields of a terms.json"),
+        ({weights.name: {"license": "MIT"}}, "unknown setting 'license'"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            state_terms(described, wrong)
+    with pytest.raises(SettingsError, match="limner knows the terms of Flickr8k"):
+        state_terms(_of(TERMS["flickr8k"]), {"Flickr8k": stated})

@@ -213,6 +213,22 @@ def test_digests_of_pictures_go_with_published_sets_alone(
         assert named_by(tmp_path / str(number)) == (named_by(run) if kept else None)
 
 
+def test_a_set_in_the_form_of_another_is_not_that_one(toy_run: Path, tmp_path: Path) -> None:
+    """Generated people, and a shop's own customers, lie in the form of CUHK-PEDES."""
+    data = {**read_description(checkpoint_path(toy_run, None))["data"], "source": "cuhk-pedes:x"}
+    shop = {"name": "Shop 2026", "source": "ours", "licence": "CC BY 4.0, with consent", "people": "yes"}
+    for name, terms, kept in (
+        ("people", TERMS["people"].model_dump(mode="json"), True),
+        ("shop", shop, False),
+    ):
+        run = changed(toy_run, tmp_path / name, data=data, terms=[terms])
+        found = push(run, "me/toys", dry_run=True).published
+        assert "datasets" not in header_of(found.card)
+        assert "li2017person" not in found.card
+        assert bool(found.digests) == kept
+    assert header_of(found.card)["license"] == "cc-by-4.0"
+
+
 def test_embeddings_of_training_pictures_are_published_by_a_word_only(toys: Dataset, tmp_path: Path) -> None:
     recipe = toy_recipe()
     recipe = recipe.replace(
