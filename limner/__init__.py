@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from limner.data.readers import open_dataset
     from limner.data.records import Dataset, Record
     from limner.evaluation.arrays import Results
+    from limner.hub import push
     from limner.inference.import_model import import_model
     from limner.inference.trained import load_model as load
     from limner.library import bench, evaluate, train
@@ -44,6 +45,7 @@ __all__ = [
     "load",
     "open_dataset",
     "open_store",
+    "push",
     "train",
 ]
 
@@ -62,6 +64,7 @@ _PLACES = {
     "load": "limner.inference.trained:load_model",
     "open_dataset": "limner.data.readers:open_dataset",
     "open_store": "limner.search.store:open_store",
+    "push": "limner.hub:push",
     "train": "limner.library:train",
 }
 

@@ -24,7 +24,7 @@ LAYERS: list[set[str]] = [
     {"export"},
     {"training", "search"},
     {"recipes", "figures"},
-    {"library"},
+    {"library", "hub"},
     {"server", "client", "mteb"},
     {"demo"},
     {"cli"},

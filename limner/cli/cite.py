@@ -39,12 +39,18 @@ def cite_command(
         raise SettingsError(f"--data {given[:40]}: no such format; there are: {', '.join(sorted(OF_DATA))}")
     works = [("software", software())]
     if recipe is not None:
-        chosen, formats = _of_run(Path(recipe)) if Path(recipe).is_dir() else _of_recipe(recipe)
+        chosen, formats = _of_run(Path(recipe)) if _is_run(recipe) else _of_recipe(recipe)
         works += cited_by(chosen, formats if data is None else (data.partition(":")[0],))
     elif data is not None:
         raise SettingsError("--data: goes with a recipe or a run, e.g. limner cite dual-path --data mscoco")
     out.print("\n\n".join(work.bibtex() for _, work in works))
     return Cited([CitedWork(key=work.key, role=role, bibtex=work.bibtex()) for role, work in works])
+
+
+def _is_run(name: str) -> bool:
+    from limner.inference.hub_runs import is_hub_name
+
+    return is_hub_name(name) or Path(name).is_dir()
 
 
 def _of_recipe(name: str) -> "tuple[Recipe, tuple[str, ...]]":

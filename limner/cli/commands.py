@@ -89,6 +89,12 @@ COMMANDS: dict[str, Listed] = {
         _TRAIN,
         "Print BibTeX of limner and of what a recipe or a run rests on: system, losses, networks and data.",
     ),
+    "push": Listed(
+        "limner.cli.push",
+        _TRAIN,
+        "Publish a run on the Hugging Face hub, or write what would be published to a folder.",
+        goes_on="the same command uploads again; until it has ended, the repository is private",
+    ),
     "ablate": Listed(
         "limner.cli.ablate", _TRAIN, "Train and measure the rows of a paper's table.", goes_on=_AGAIN
     ),

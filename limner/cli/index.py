@@ -34,8 +34,8 @@ def index_command(
     run: Annotated[
         Path,
         typer.Argument(
-            help="Run folder of the model, or hf:ORG/NAME of the hub, which is imported into the store; with --vectors "
-            "the name of the model that made them.",
+            help="Run folder of the model, or hf:ORG/NAME of the hub: a run, or a pair, which is imported into the "
+            "store; with --vectors the name of the model that made them.",
         ),
     ],
     store: StoreFolder,
@@ -103,7 +103,7 @@ def index_command(
         return _index_vectors(str(run), store, vectors, metadata)
     from limner.data.readers import open_dataset
     from limner.inference import load_model
-    from limner.inference.import_model import is_hub_name
+    from limner.inference.hub_runs import is_hub_name
     from limner.search.index import check_arguments, index_pictures
     from limner.search.metadata import read_metadata
 
@@ -118,9 +118,12 @@ def index_command(
             raise SettingsError("--stage: a model of the hub has no stages")
         if no_model:
             raise SettingsError(
-                "--no-model: a model of the hub lies in the store; for a store without it import the model first, "
-                f"`limner import {run} RUN`, and index with the run"
+                "--no-model: a model of the hub lies in the store; for a store without it index with a run on this "
+                f"machine: of a pair by `limner import {run} RUN`, of a run by `hf download`"
             )
+        # a run and no pair: it is in the hub's cache, and used as one of this machine
+        run = _run_of_the_hub(str(run), store) or run
+    if is_hub_name(str(run)):
         encoder, opened = _of_the_hub(str(run), store, regions, device(cpu), engine)
     else:
         encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
@@ -160,6 +163,12 @@ def _say_unused(summary: "IndexReport", metadata: Path | None) -> None:
             f"{metadata}: {len(summary.unused_metadata)} of its rows name none of these pictures, e.g. "
             f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
         )
+
+
+def _run_of_the_hub(source: str, store: Any) -> Path | None:
+    from limner.search.with_model import run_for_store
+
+    return run_for_store(source, store)
 
 
 def _of_the_hub(
@@ -208,10 +217,13 @@ def index_sentences_command(
     `limner search STORE --image FILE --sentences` finds them.
     """
     from limner.inference import load_model
+    from limner.inference.hub_runs import local_run
     from limner.search.sentences import SentenceTable
 
     # before the model: a file that is not there costs no loading
     sentences = _sentences(data, split)
+    # the store notes the folder: of a run of the hub that in the hub's cache
+    run = local_run(run)
     encoder = load_model(run, device=device(cpu))
     opened = SentenceTable(_of_run(encoder, run, store, keep_model=not no_model))
     with counting("sentences") as progress:
@@ -270,11 +282,13 @@ def reindex_command(
     Their metadata are copied; the old store is not changed.
     """
     from limner.inference import load_model
+    from limner.inference.hub_runs import local_run
     from limner.search.index import reindex
     from limner.search.store_files import StoreFiles
 
     # before the model: a store that is not there costs no loading
     old = StoreFiles.open(store)
+    run = local_run(run)
     encoder = load_model(run, device=device(cpu), engine=chosen_engine(engine))
     # a new folder: vectors of two models cannot be compared, so a store holds one model's
     opened = _of_run(encoder, run, new, keep_model=not no_model)

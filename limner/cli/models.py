@@ -53,12 +53,9 @@ def models_command() -> ModelsListed:
 
 
 def _is_here(name: str) -> bool:
-    try:
-        # transformers' own import takes seconds; this library is what it asks
-        from huggingface_hub import try_to_load_from_cache
-    except ImportError:
-        return False
-    return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    from limner.inference.hub_runs import is_in_cache
+
+    return is_in_cache(name, "config.json")
 
 
 @command(app, "import")
@@ -84,7 +81,8 @@ def import_command(
     The run is used like a trained one, and needs the source no more.
     """
     from limner.inference.checkpoint import CALLED
-    from limner.inference.import_model import SENTENCE_TRANSFORMER, import_model, is_hub_name
+    from limner.inference.hub_runs import is_hub_name
+    from limner.inference.import_model import SENTENCE_TRANSFORMER, import_model
 
     if not is_hub_name(source) and not source.startswith(SENTENCE_TRANSFORMER) and not Path(source).is_dir():
         raise SettingsError(f"{source}: no such folder; a model of the hub is written hf:ORG/NAME")

@@ -33,7 +33,7 @@ NewStoreFolder = Annotated[
     ),
 ]
 
-RunFolder = Annotated[Path, typer.Argument(help="Run folder, or a checkpoint file.")]
+RunFolder = Annotated[Path, typer.Argument(help="Run folder, a checkpoint file, or hf:ORG/NAME.")]
 MovedRun = Annotated[
     Path | None,
     typer.Option(

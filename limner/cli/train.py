@@ -30,8 +30,8 @@ def train_command(
         typer.Option(
             "--from",
             metavar="RUN|hf:ORG/NAME",
-            help="Start from the network of this run, imported or trained, in place of the recipe's; or import a "
-            "pair of the hub, or of a folder, to OUT-start first.",
+            help="Start from the network of this run, imported, trained or of the hub, in place of the recipe's; or "
+            "import a pair of the hub, or of a folder, to OUT-start first.",
         ),
     ] = None,
     settings: SetOption = None,
@@ -114,7 +114,8 @@ def _imported(start: str, recipe: "Recipe", out_folder: Path) -> Path | None:
     Images have the recipe's size where it has an exact one, such as that of persons, else the pair's own.
     """
     from limner.inference.checkpoint import read_description
-    from limner.inference.import_model import import_model, is_hub_name, source_name
+    from limner.inference.hub_runs import is_hub_name, run_of_name
+    from limner.inference.import_model import import_model, source_name
     from limner.inference.trained import RUN_FILE, checkpoint_path
 
     if not is_hub_name(start) and not (
@@ -131,6 +132,8 @@ def _imported(start: str, recipe: "Recipe", out_folder: Path) -> Path | None:
                 f"{folder}: it is of another pair or size of images; remove it, or give it by --from"
             )
         return folder
+    if is_hub_name(start) and run_of_name(start) is not None:
+        return None
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise SettingsError(
             f"--from {start}: several processes cannot import it at once; `limner import` it, and give that run"

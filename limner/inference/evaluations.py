@@ -329,6 +329,11 @@ def _summary(key: _Key, listed: Sequence[_Logged]) -> Summary:
     )
 
 
+def logged(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's log, the oldest first; those that were cut off are left out. Raises `DataError`."""
+    return _lines(folder / FILE)[0]
+
+
 def _spread(values: Iterable[float]) -> tuple[float, float | None]:
     listed = list(values)
     return mean(listed), stdev(listed) if len(listed) > 1 else None

@@ -10,6 +10,7 @@ from limner.data.tokenizers import PretrainedTokenizer, load_fast
 from limner.data.transforms import ImageSettings
 from limner.errors import CheckpointError, SettingsError
 from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint, write_text
+from limner.inference.hub_runs import HUB, is_hub_name
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE, TrainedModel, load_model
 from limner.models.image import BackboneSettings
@@ -17,16 +18,13 @@ from limner.models.image.auto import read_preprocessing
 from limner.models.image.tower import square_side
 from limner.models.known import weight_terms
 from limner.models.pretrained import PretrainedSettings
-from limner.models.pretrained_source import is_pair, read_config, unusable
+from limner.models.pretrained_source import is_pair, read_config, read_json, unusable
 from limner.models.registry import build_network
 from limner.models.text_tower import TextTowerSettings
 from limner.sealed_json import sealed
 
 FILE = "imported.safetensors"
 """The checkpoint of an imported run."""
-
-HUB = "hf:"
-"""Begins the name of a model on the Hugging Face hub."""
 
 SENTENCE_TRANSFORMER = "st:"
 """Begins the name of a model of sentence-transformers: a folder, or a name on the hub."""
@@ -74,7 +72,7 @@ def import_pair(
     words: int | None = None,
 ) -> TrainedModel:
     """Make a run of the pair in a folder, or of a name on the hub; `described` is what the run calls it."""
-    config = read_config(name)
+    config = _config(described, name)
     if not is_pair(config):
         raise CheckpointError(
             f"model '{name}': a '{config.model_type}' is no pair of an image and a text encoder; import one such as "
@@ -131,9 +129,16 @@ def write_imported(folder: Path, tensors: Mapping[str, Tensor], description: Map
     write_text(folder / RUN_FILE, sealed(listing))
 
 
-def is_hub_name(text: str) -> bool:
-    """True for a name of the hub, such as `hf:google/siglip2-base-patch16-224`."""
-    return text.startswith(HUB)
+def _config(source: str, name: str) -> Any:
+    try:
+        return read_config(name)
+    except CheckpointError:
+        # as `limner push` writes it; a folder would have run.json and be a run
+        if is_hub_name(source) and (read_json(name, "config.json") or {}).get("model_type") == "limner":
+            raise CheckpointError(
+                f"{source}: a run of limner, which needs no import; give it in the place of RUN"
+            ) from None
+        raise
 
 
 def source_name(source: str) -> str:

@@ -30,6 +30,7 @@ from limner.inference.checkpoint import (
 )
 from limner.inference.encoder_base import EncoderBase, several
 from limner.inference.encoding import SENTENCES, Encoding
+from limner.inference.hub_runs import local_run
 from limner.inference.openvino_library import require_openvino
 from limner.inference.precision import Arithmetic, InferenceEngine, Precision, default_device
 from limner.inference.rerankers import reranker_of
@@ -231,6 +232,8 @@ def load_model(
 ) -> TrainedModel:
     """Load a run folder's chosen checkpoint, that of one `stage`, or a checkpoint file itself.
 
+    `hf:ORG/NAME` is a run of the Hugging Face hub, `hf:ORG/NAME@REVISION` one of its revisions
+    (`limner.inference.hub_runs`).
     `engine` "openvino" runs the image backbone with OpenVINO on the CPU (`limner.inference.image_engine`). Raises
     `CheckpointError` when there is no checkpoint or it is damaged, `SettingsError` for an engine that cannot be had. A
     run of a SentenceTransformer (`limner.inference.sentence_transformer`) computes in fp32, whatever `precision` is.
@@ -295,7 +298,11 @@ def _network(
 
 
 def checkpoint_path(folder: Path, stage: str | None) -> Path:
-    """The checkpoint file that a run folder's `run.json` names. Raises `CheckpointError` if another is in its place."""
+    """The checkpoint file that a run folder's `run.json` names; a run `hf:ORG/NAME` of the hub is fetched.
+
+    Raises `CheckpointError` if another is in its place.
+    """
+    folder = local_run(folder)
     if folder.is_file():
         return folder
     try:

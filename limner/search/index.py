@@ -59,8 +59,8 @@ def index(
 ) -> IndexReport:
     """Add images to a store, which is made if it does not exist: `limner index` as a function.
 
-    - `model`: a model as `limner.load` returns it, a run folder, or `hf:ORG/NAME` of the hub, imported into the
-      store's folder; `store`: a folder, `s3://…`, or an open store.
+    - `model`: a model as `limner.load` returns it, a run folder, or `hf:ORG/NAME` of the hub: a run, or a pair that is
+      imported into the store's folder; `store`: a folder, `s3://…`, or an open store.
     - `images`: files, and folders of them.
     - `data`: in place of `images` and `metadata`, a dataset or its FORMAT:PATH; its identities, metadata and sentences
       go into the store, too (`limner.search.index_dataset`). `split`: only the records of this split.
@@ -76,17 +76,21 @@ def index(
     notes = read_metadata(metadata) if isinstance(metadata, str | Path) else metadata
     if isinstance(model, str | Path):
         # here, and not above: `limner.search.index` must not take the seconds that torch's import takes
-        from limner.inference.import_model import is_hub_name
+        from limner.inference.hub_runs import is_hub_name
         from limner.inference.trained import load_model
 
         if is_hub_name(str(model)) and isinstance(store, str | StorePath):
-            from limner.search.with_model import store_with_model
+            from limner.search.with_model import run_for_store, store_with_model
 
+            model = run_for_store(str(model), store_path(store)) or model
+        if is_hub_name(str(model)) and isinstance(store, str | StorePath):
             path: Path | None = None
             encoder: Encoder
             encoder, store = store_with_model(str(model), store_path(store))
         else:
-            path, encoder = Path(model), load_model(model)
+            encoder = load_model(model)
+            # of a run of the hub, the folder in its cache
+            path = encoder.path.parent if is_hub_name(str(model)) else Path(model)
     else:
         path, encoder = getattr(model, "path", None), model
     files = _opened(store, encoder, path, keep_model)

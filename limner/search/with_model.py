@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from limner.errors import SettingsError, StoreError
+from limner.inference.hub_runs import run_of_name
 from limner.inference.import_model import FILE, import_model
 from limner.inference.precision import InferenceEngine
 from limner.inference.trained import RUN_FILE, TrainedModel, load_model
@@ -60,6 +61,21 @@ def _expect_model(files: StoreFiles, encoder: TrainedModel, run: Path) -> None:
 def _run_folder(run: Path) -> Path:
     # a run is named by its folder or by a checkpoint in it, which may be gone
     return run.parent if run.suffix == ".safetensors" else run
+
+
+def run_for_store(source: str, folder: StorePath) -> Path | None:
+    """The folder of a run of the hub to index with; None for a pretrained pair, and for a store that holds that pair.
+
+    Raises `CheckpointError` for a repository that cannot be had.
+    """
+    with reached(folder, "read"):
+        has_manifest = (folder / MANIFEST).exists()
+    if has_manifest:
+        manifest = StoreFiles.open(folder).manifest
+        # a store with its own pair needs the hub no more
+        if manifest.run == IN_STORE and manifest.kept_from is None:
+            return None
+    return run_of_name(source)
 
 
 def store_with_model(

@@ -168,6 +168,7 @@ def toys_of(
             *(part for name in groups[:4] for part in ("--group", name)),
         ],
         "cite": [toy_run],
+        "push": [toy_run, "me/toys", "--accept-terms", "--dry-run"],
         "figure ranks": [toy_run, "--data", data, "--queries", 2, "-k", 3, *figure],
         "figure nearest": [toy_run, "red", "square", "-k", 3, *figure],
         "figure words": [toy_run, picture, "a red square on white", *figure],

@@ -1,0 +1,157 @@
+"""Publish a run on the Hugging Face hub, or write what would be published to a folder.
+
+A repository is made private, and gated where the weights have learnt from data under terms that are not open, before
+the first file is uploaded. The hub's own library finds the token; it is handed nowhere, printed or kept.
+"""
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from limner.errors import SettingsError
+from limner.hub.files import CHECKPOINT, EVAL_RESULTS, Choices, Published, write_files
+from limner.hub.licence import is_hub_licence
+from limner.inference.checkpoint import TOKENIZER
+from limner.inference.hub_runs import hub_library, refusal
+
+_REPOSITORY = re.compile(r"[\w][\w.-]*/[\w][\w.-]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """The outcome of a push, or what it would be.
+
+    - `target`: ORG/NAME or the folder; `sizes`: bytes by file; `private`: None for a folder; `published`: the rest.
+    """
+
+    target: str
+    sizes: dict[str, int]
+    private: bool | None
+    published: Published
+
+
+def push(
+    run: str | Path,
+    target: str,
+    *,
+    folder: str | Path | None = None,
+    dry_run: bool = False,
+    stage: str | None = None,
+    accept_terms: bool = False,
+    public: bool = False,
+    gated: bool = False,
+    licence: str | None = None,
+    terms: Mapping[str, Any] | None = None,
+    digests: bool | None = None,
+    bank: bool = False,
+    reports: Sequence[str | Path] = (),
+    benchmarks: Sequence[str] = (),
+) -> Pushed:
+    """Upload a run to ORG/NAME of the hub; to a folder if `target` is a path, or if `folder` is given.
+
+    - `dry_run`: write and upload nothing, and return what would be.
+    - `accept_terms`: whoever pushes has read the terms of what the weights have learnt from, and may pass them on;
+      needed where they are not open.
+    - `public`: the repository is seen by everybody; private otherwise. `gated`: access on request, which it always is
+      where the terms are not open.
+    - `licence`, `terms`, `digests`, `bank`, `reports`, `benchmarks`: see `limner.hub.files.Choices`.
+
+    Raises `SettingsError` for terms that were not accepted and for what is no target, `CheckpointError` for a run that
+    cannot be published and for what the hub refuses.
+    """
+    repository = None if _is_path(target) else target
+    if repository is not None and _REPOSITORY.fullmatch(repository) is None:
+        raise SettingsError(
+            f"{target[:80]}: expected ORG/NAME of the hub, or a folder such as ./{Path(target).name}"
+        )
+    if repository is None and folder is not None:
+        raise SettingsError(f"{target}: a folder already; with --to-folder name the repository ORG/NAME")
+    if licence is not None and not is_hub_licence(licence):
+        raise SettingsError(
+            f"--licence {licence[:40]!r}: expected the hub's name of a licence, such as cc-by-4.0 or apache-2.0"
+        )
+    to = Path(folder) if folder is not None else None if repository is not None else Path(target).expanduser()
+    if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise SettingsError(f"{to}: it exists and is not empty; give a new folder")
+    choices = Choices(
+        licence=licence,
+        terms=terms or {},
+        digests=digests,
+        bank=bank,
+        gated=gated,
+        reports=tuple(map(Path, reports)),
+        benchmarks=tuple(benchmarks),
+        repository=repository,
+    )
+    with TemporaryDirectory(prefix="limner-push-") as staging:
+        # checked by reading it back before anything is uploaded, or stands in the user's folder
+        written = Path(staging) / "run"
+        found = write_files(Path(run), stage, written, choices)
+        _expect_accepted(found, accept_terms)
+        sizes = {name: (written / name).stat().st_size for name in found.files}
+        if not dry_run and to is not None:
+            _copy(written, to, found.files)
+        elif not dry_run and repository is not None:
+            _upload(written, repository, found, public)
+    private = not public if to is None else None
+    return Pushed(str(to) if to is not None else str(repository), sizes, private, found)
+
+
+def _is_path(target: str) -> bool:
+    return (
+        target.startswith((".", "~"))
+        or target.endswith(("/", "\\"))
+        or "\\" in target
+        or Path(target).is_absolute()
+        or target.count("/") > 1
+    )
+
+
+def _expect_accepted(found: Published, accept_terms: bool) -> None:
+    if not found.licence.restricted or accept_terms:
+        return
+    terms = "; ".join(f"{one.name}: {one.licence}" for one in found.licence.restricted)
+    raise SettingsError(
+        f"the weights have learnt from data without an open licence ({terms}); read their terms, and give "
+        "--accept-terms if they let you pass on what was learnt from them: it is published as 'license: other', gated, "
+        "and private unless --public is given"
+    )
+
+
+def _copy(written: Path, to: Path, files: Sequence[str]) -> None:
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            (to / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(written / name, to / name)
+    except OSError as error:
+        raise SettingsError(
+            f"{to}: cannot be written ({error.strerror}); check the folder, space and rights"
+        ) from None
+
+
+def _upload(written: Path, repository: str, found: Published, public: bool) -> None:
+    api: Any = hub_library().HfApi(library_name="limner")
+    try:
+        # private until everything is there: nobody is to meet half of it, or weights that are not gated yet
+        api.create_repo(repository, repo_type="model", private=True, exist_ok=True)
+        api.update_repo_settings(
+            repository, repo_type="model", private=True, gated="manual" if found.gated else None
+        )
+        api.upload_folder(
+            repo_id=repository,
+            repo_type="model",
+            folder_path=str(written),
+            commit_message=f"limner push: model {found.fingerprint[:16]}",
+            # what an earlier push left and this one has not
+            delete_patterns=[f"{EVAL_RESULTS}/*.yaml", TOKENIZER, CHECKPOINT],
+        )
+        if public:
+            api.update_repo_settings(repository, repo_type="model", private=False)
+    # HTTP's errors, those of the network, and what the library finds wrong
+    except Exception as error:
+        raise refusal(repository, error) from None
