@@ -8,7 +8,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 # Tools with dependencies of their own, apart from those of limner that they look at
 TOOLS := $(VENV)/tools
 # Everything that a user can install, the development tools left out
-EXTRAS := approximate,figures,heif,hgan,lora,onnx,openvino,s3,sentencepiece,server,tensorboard,transformers,vectors
+EXTRAS := approximate,figures,heif,hgan,hub,lora,onnx,openvino,s3,sentencepiece,server,tensorboard,transformers,vectors
 
 .PHONY: demo test check audit sbom docs site wheel wheel-test release bench torture clean
 

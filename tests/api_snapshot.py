@@ -112,16 +112,18 @@ def _kind(field: dict[str, Any]) -> str:
 
 def files() -> dict[str, str]:
     from limner.data import minimal_pairs
-    from limner.inference import calibration, checkpoint, composing
+    from limner.export import exported
+    from limner.inference import calibration_file, checkpoint, composing
     from limner.search import manifest, store_export
 
     versions = {
         "store": manifest.FORMAT,
         "checkpoint": checkpoint.FORMAT,
-        "calibration": calibration.FORMAT,
+        "calibration": calibration_file.FORMAT,
         "inversion": composing.FORMAT,
         "set of lies": minimal_pairs.FORMAT,
         "exported store": store_export.FORMAT,
+        "exported model": exported.FORMAT,
     }
     return {name: str(version) for name, version in versions.items()}
 

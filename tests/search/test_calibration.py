@@ -16,7 +16,6 @@ from limner.inference.trained import TrainedModel
 from limner.search import calibration
 from limner.search.calibration import (
     calibrate_store,
-    load_store_calibration,
     write_into,
     write_store_calibration,
 )
@@ -24,6 +23,7 @@ from limner.search.index import index_pictures
 from limner.search.index_dataset import index_dataset
 from limner.search.manifest import write_manifest
 from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store_calibration import load_store_calibration
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.verify import verify
 from tests.agreeing import agreeing

@@ -79,7 +79,9 @@ def test_foreign_vectors_forget_them_too(tmp_path: Path, pictures: list[Path]) -
     files = indexed(tmp_path / "store", pictures, p0="anna")
     shutil.copy(draw(tmp_path / "new.png", 77), pictures[0])
     given = ForeignVectors(
-        paths=(str(pictures[0]),), vectors=np.eye(1, files.dim, dtype=np.float32), identities=("cleo",)
+        paths=(str(pictures[0]),),
+        vectors=np.eye(1, files.dim, dtype=np.float32),
+        facts=({"identity": "cleo"},),
     )
     assert index_vectors(files, given).forgotten == 2
 
