@@ -40,7 +40,7 @@ def is_export(path: str | Path) -> bool:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """What `export.json` says. Raises `CheckpointError` for one that is damaged or of a later format."""
+    """Read `export.json`. Raises `CheckpointError` for one that is damaged or of a later format."""
     file = folder / FILE
     try:
         values: Any = json.loads(file.read_text(encoding="utf-8"))

@@ -54,7 +54,7 @@ class TowerReport(Settings):
 
 
 class ExportReport(Settings):
-    """What `limner export` measured."""
+    """The figures that `limner export` measured."""
 
     format: str
     """The format."""

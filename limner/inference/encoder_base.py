@@ -14,7 +14,7 @@ from limner.types import ImageSource, Pixels, TokenBatch, Tokenizer
 
 
 class EncoderBase(ABC):
-    """What `limner.types.Encoder` asks for beside the network itself.
+    """Decoding and words: the parts of `limner.types.Encoder` beside the network itself.
 
     - `images`: how an image becomes what the network reads; `tokenizer`: how a sentence does.
     """
