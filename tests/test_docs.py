@@ -66,7 +66,9 @@ def test_every_command_and_option_is_documented() -> None:
         section = page.split(f"## `{title}`\n")[1].split("\n## ")[0] if f"## `{title}`\n" in page else ""
         # the headings are "Arguments:", "Options:" and those of the commands; what goes on is indented further
         _, *parts = re.split(r"^[A-Z][a-z ]+:$", shown.output, flags=re.MULTILINE)
-        rows = re.findall(r"^  (-{1,2}[a-z][a-z0-9-]*|[A-Za-z][A-Za-z-]*)", "".join(parts), flags=re.MULTILINE)
+        rows = re.findall(
+            r"^  (-{1,2}[a-z][a-z0-9-]*|[A-Za-z][A-Za-z-]*)", "".join(parts), flags=re.MULTILINE
+        )
         assert rows, shown.output
         for row in rows:
             if row.startswith("-") and row not in ("-h", "--help"):

@@ -39,6 +39,9 @@ def export_command(
         bool,
         typer.Option("--int8", help="Weights, and an image tower's activations, in int8; needs --data."),
     ] = False,
+    bf16: Annotated[
+        bool, typer.Option("--bf16", help="OpenVINO computes in bf16, fast where the processor has it.")
+    ] = False,
     data: Annotated[
         str | None,
         typer.Option(
@@ -75,9 +78,11 @@ def export_command(
         out_folder,
         format=cast("ExportFormat", form),
         calibration=calibration,
+        bf16=bf16,
         progress=lambda what: err.print(f"writing: {what}"),
     )
-    report = _report(model, out_folder, form, "int8" if int8 else "fp32", dataset, split)
+    precision = "int8" if int8 else "bf16" if bf16 else "fp32"
+    report = _report(model, out_folder, form, precision, dataset, split)
     if report is not None:
         from limner.export.report import REPORT_FILE
         from limner.inference.checkpoint import write_text

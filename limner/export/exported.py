@@ -129,7 +129,7 @@ class ExportedModel(EncoderBase):
 
     @property
     def precision(self) -> str:
-        """ "fp32" or "int8"."""
+        """The arithmetic: fp32, bf16 or int8."""
         return str(self.description["precision"])
 
     def expect_to_index(self, *, regions: bool) -> None:
@@ -137,9 +137,9 @@ class ExportedModel(EncoderBase):
 
         `regions`: the store keeps region features, which re-ranking reads.
         """
-        if self.precision != "fp32":
+        if self.precision == "int8":
             raise SettingsError(
-                f"{self.path}: towers in {self.precision} embed pictures a little beside the store's own; it searches "
+                f"{self.path}: towers in int8 embed pictures a little beside the store's own; it searches "
                 "only, and pictures are added with the run, or with an export in fp32"
             )
         if regions:
@@ -163,7 +163,7 @@ class ExportedModel(EncoderBase):
                 raise CheckpointError(
                     f"{self.path / file}: is not the file that {FILE} names; export the run anew"
                 )
-        return open_tower(path, self.engine)
+        return open_tower(path, self.engine, bf16=self.precision == "bf16")
 
     def encode_pixels(
         self, pixels: UInt8[np.ndarray, "batch height width 3"]

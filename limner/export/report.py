@@ -59,7 +59,7 @@ class ExportReport(Settings):
     format: str
     """The format."""
     precision: str
-    """fp32, or int8."""
+    """fp32, bf16 or int8."""
     fingerprint: str
     """Digest of the run's model."""
     bytes: int = Field(ge=0)

@@ -50,12 +50,13 @@ def export_run(
     *,
     format: ExportFormat = "onnx",
     calibration: CalibrationRows | None = None,
+    bf16: bool = False,
     progress: Progress = lambda _: None,
 ) -> Path:
     """Write a run's towers to a new folder, which appears whole or not at all.
 
-    With `calibration` they are in int8. Raises `SettingsError` for a folder that is there, a library that is missing,
-    and a format that cannot hold the model.
+    With `calibration` they are in int8; with `bf16`, which OpenVINO alone knows, computed in that. Raises
+    `SettingsError` for a folder that is there, a library that is missing, and a format that cannot hold the model.
     """
     folder = Path(out)
     if folder.exists():
@@ -65,6 +66,10 @@ def export_run(
     if calibration is not None and format == "sentence-transformers":
         raise SettingsError(
             "int8: the format sentence-transformers holds the run's own weights; leave out int8"
+        )
+    if bf16 and (format != "openvino" or calibration is not None):
+        raise SettingsError(
+            "bf16: OpenVINO computes in it, and not beside int8; take format openvino without int8"
         )
     if format != "sentence-transformers":
         require_onnx()
@@ -87,7 +92,7 @@ def export_run(
 
             write_immich(model, partial, calibration, progress)
         else:
-            _write_towers(model, partial, format, calibration, progress)
+            _write_towers(model, partial, format, calibration, progress, bf16=bf16)
         partial.rename(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -101,6 +106,8 @@ def _write_towers(
     format: Literal["onnx", "openvino"],
     calibration: CalibrationRows | None,
     progress: Progress,
+    *,
+    bf16: bool,
 ) -> None:
     network = model.model
     words = network.settings.text.words
@@ -143,7 +150,7 @@ def _write_towers(
         "tokenizer": model.tokenizer.to_description(),
         "tokenizer_file": content is not None,
         "towers": towers,
-        "precision": "fp32" if calibration is None else "int8",
+        "precision": "bf16" if bf16 else "fp32" if calibration is None else "int8",
         "limner": version("limner"),
     }
     (folder / FILE).write_text(sealed(description), encoding="utf-8")

@@ -21,10 +21,12 @@ OUTPUT = "embeddings"
 """Name of a tower's output; "embedding" is what exporters call a look-up in a word table."""
 
 
-def open_tower(path: Path, engine: Engine) -> Run:
-    """Load a tower. Raises `SettingsError` if the engine is not installed, `CheckpointError` for a damaged file."""
-    opened = _onnx if engine == "onnx" else _openvino
-    return opened(path)
+def open_tower(path: Path, engine: Engine, *, bf16: bool = False) -> Run:
+    """Load a tower; `bf16` lets OpenVINO compute in it.
+
+    Raises `SettingsError` if the engine is not installed, `CheckpointError` for a damaged file.
+    """
+    return _onnx(path) if engine == "onnx" else _openvino(path, bf16=bf16)
 
 
 def threads() -> int | None:
@@ -58,12 +60,12 @@ def _onnx(path: Path) -> Run:
     return run
 
 
-def _openvino(path: Path) -> Run:
+def _openvino(path: Path, *, bf16: bool) -> Run:
     from limner.inference.openvino_library import require_openvino
 
     openvino: Any = require_openvino()
     # always given: by default OpenVINO takes bf16 wherever the processor has it
-    config: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}
+    config: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32"}
     if (most := threads()) is not None:
         config["INFERENCE_NUM_THREADS"] = most
     try:

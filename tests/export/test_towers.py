@@ -11,6 +11,7 @@ import torch
 from limner.data.records import Dataset
 from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import scaled_views
+from limner.errors import SettingsError
 from limner.export.exported import ExportedModel, load_export
 from limner.export.report import compare, drawn_pixels, drawn_sentences
 from limner.export.run import ExportFormat, export_run
@@ -231,6 +232,29 @@ def test_a_folder_is_written_whole_or_not_at_all(
     with pytest.raises(OSError, match="no space"):
         export_run(runs("mnil"), tmp_path / "export")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_beside_the_graph(
+    runs: Callable[[str], TrainedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limner.export.onnx_files._ONE_FILE", 0)
+    run = runs("mnil")
+    export_run(run, tmp_path / "export")
+    assert (tmp_path / "export" / "text.onnx.data").is_file()
+    reports = compare(run, load_export(tmp_path / "export"), drawn_pixels(run, 4), drawn_sentences(run, 4))
+    assert min(report.lowest_cosine for report in reports) >= 0.9999
+
+
+def test_bf16_is_openvinos(runs: Callable[[str], TrainedModel], tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    run = runs("mnil")
+    with pytest.raises(SettingsError, match="OpenVINO"):
+        export_run(run, tmp_path / "export", bf16=True)
+    export = load_export(export_run(run, tmp_path / "export", format="openvino", bf16=True))
+    assert export.precision == "bf16"
+    for report in compare(run, export, drawn_pixels(run, 20), drawn_sentences(run, 20)):
+        # tiny networks of random weights; a trained one's report says what it loses
+        assert report.lowest_cosine >= 0.99
 
 
 def test_export_json_says_what_a_reader_needs(
