@@ -39,7 +39,7 @@ PLAIN = "torch, fp32"
 
 def main() -> None:
     torch.manual_seed(0)
-    groups: dict[str, dict[str, float]] = {}
+    groups: dict[str, dict[str, dict[str, float]]] = {}
     seconds, cosines = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for label, rows, own, file, name in _towers(Path(folder), [Path(run) for run in sys.argv[1:]]):
@@ -54,7 +54,7 @@ def main() -> None:
                 group = f"{label}, {count} at once"
                 seconds[group] = taking_turns(calls, TURNS)
                 groups[group] = speeds(seconds[group], count, reference=PLAIN)
-                print(group, {key: round(value, 2) for key, value in groups[group].items()}, flush=True)
+                print(group, {key: round(one["ratio"], 2) for key, one in groups[group].items()}, flush=True)
     publish(
         "exports",
         unit="rows",
@@ -82,29 +82,34 @@ def _engines(folder: Path, file: Path, name: str, rows: np.ndarray) -> dict[str,
     return made
 
 
-def _towers(
-    folder: Path, runs: list[Path]
-) -> list[tuple[str, np.ndarray, Callable[[np.ndarray], np.ndarray], Path, str]]:
-    """A label, rows, torch's own call, the ONNX file and the kind of each tower."""
-    found = []
+Measured = tuple[str, np.ndarray, Callable[[np.ndarray], np.ndarray], Path, str]
+"""A label, rows, torch's own call, the ONNX file and the kind of a tower."""
+
+
+def _towers(folder: Path, runs: list[Path]) -> list[Measured]:
+    found: list[Measured] = []
     for run in runs:
         model = load_model(run, device="cpu", precision="fp32")
         for name in ("image", "text"):
             file = folder / f"{len(found)}.onnx"
             write_tower(model, name, file)
-            found.append((f"{run.name}, {name}", *_of_run(model, name), file, name))
+            rows, own = _of_run(model, name)
+            found.append((f"{run.name}, {name}", rows, own, file, name))
     if runs:
         return found
     images = ImageSettings(resize=(224, 224), flip=False)
-    for label, network in _drawn(folder):
-        model = build_network(network, len(WORDS)).eval()
+    example = torch.zeros(2, 224, 224, 3, dtype=torch.uint8)
+    for label, settings in _drawn(folder):
+        network = build_network(settings, len(WORDS)).eval()
         file = folder / f"{label}.onnx"
-        example = torch.zeros(2, 224, 224, 3, dtype=torch.uint8)
-        write_onnx(ImageTower(model, images), example, PIXELS, file)
-        encoding = Encoding(model, "fp32", flip=False)
+        write_onnx(ImageTower(network, images), example, PIXELS, file)
         rows = np.random.default_rng(0).integers(0, 256, (BATCH, 224, 224, 3)).astype(np.uint8)
-        found.append((label, rows, lambda block, of=encoding: of.pixels(block).numpy(), file, "image"))
+        found.append((label, rows, partial(_pixels, Encoding(network, "fp32", flip=False)), file, "image"))
     return found
+
+
+def _pixels(encoding: Encoding, rows: np.ndarray) -> np.ndarray:
+    return encoding.pixels(rows).numpy()
 
 
 WORDS = WordTokenizer(["a", "dog", "runs"]).entries
@@ -120,7 +125,7 @@ def _drawn(folder: Path) -> list[tuple[str, DualPathSettings | PretrainedSetting
         ("MobileNetV2", DualPathSettings(backbone=BackboneSettings(name="mobilenet-v2", weights=None))),
         ("ResNet-50", DualPathSettings(backbone=BackboneSettings(name="resnet-50", weights=None))),
         (
-            "ViT-B/16",
+            "ViT-B",
             PretrainedSettings(
                 backbone=BackboneSettings(name="auto", auto_model=str(vit)),
                 text=text,

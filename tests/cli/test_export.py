@@ -1,0 +1,78 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from limner.data.records import Dataset
+from limner.export.report import REPORT_FILE, ExportReport
+from tests.cli.conftest import Limner
+
+pytest.importorskip("onnxscript")
+pytest.importorskip("onnxruntime")
+
+
+def test_a_report_stands_beside_the_towers(
+    limner: Limner, toy_run: Path, toys: Dataset, tmp_path: Path
+) -> None:
+    out = tmp_path / "export"
+    done = limner("export", toy_run, out, "--data", toys.source, "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    report = ExportReport.parse(json.loads((out / REPORT_FILE).read_text(encoding="utf-8")))
+    assert told["report"] == report.model_dump(mode="json")
+    assert min(report.image.lowest_cosine, report.text.lowest_cosine) >= 0.9999
+    assert report.split == "val"
+    assert report.recall == report.torch_recall
+    assert report.bytes == sum(path.stat().st_size for path in out.iterdir() if path.name != REPORT_FILE)
+
+
+def test_int8_takes_its_scales_from_training_pictures(
+    limner: Limner, toy_run: Path, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+    from limner.export import run as module
+
+    own = module.calibration_rows
+    monkeypatch.setattr(
+        module, "calibration_rows", lambda model, paths: seen.extend(paths) or own(model, paths)
+    )
+    done = limner("export", toy_run, tmp_path / "export", "--int8", "--data", toys.source)
+    assert done.code == 0, done.err
+    assert set(seen) == {record.image for record in toys.split("train").records}
+    assert "int8" in done.out
+
+
+def test_without_a_dataset_towers_are_compared_on_what_is_drawn(
+    limner: Limner, toy_run: Path, tmp_path: Path
+) -> None:
+    done = limner("export", toy_run, tmp_path / "export", "--format", "immich")
+    assert done.code == 0, done.err
+    report = json.loads((tmp_path / "export" / REPORT_FILE).read_text(encoding="utf-8"))
+    assert (report["split"], report["recall"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--format", "coreml"), "--format: expected onnx"),
+        (("--int8",), "name a dataset with --data"),
+        (("--bf16",), "take format openvino"),
+        (("--data", "folder:nowhere"), "nowhere"),
+    ],
+)
+def test_what_cannot_be_is_told_and_leaves_nothing(
+    limner: Limner, toy_run: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    done = limner("export", toy_run, tmp_path / "export", *arguments)
+    assert done.code == 2
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_there_is_left_alone(limner: Limner, toy_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "kept.txt").write_text("mine")
+    done = limner("export", toy_run, tmp_path)
+    assert done.code == 2
+    assert "give a new folder" in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
