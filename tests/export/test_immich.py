@@ -27,8 +27,12 @@ def toy(toy_run: Path) -> TrainedModel:
     return load_model(toy_run, device="cpu", precision="fp32")
 
 
-def test_words_and_pictures(toy: TrainedModel, toys: Dataset, tmp_path: Path) -> None:
-    folder = export_run(toy, tmp_path / "export", format="immich")
+@pytest.fixture(scope="module")
+def folder(toy: TrainedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_run(toy, tmp_path_factory.mktemp("immich") / "export", format="immich")
+
+
+def test_words_and_pictures(toy: TrainedModel, toys: Dataset, folder: Path) -> None:
     read = ImmichFolder(folder)
     for report in compare(toy, read, drawn_pixels(toy, 50), drawn_sentences(toy, 50)):
         assert report.lowest_cosine >= 0.9999
@@ -60,8 +64,7 @@ def test_in_int8(toy: TrainedModel, toys: Dataset, tmp_path: Path) -> None:
     assert not list(folder.rglob("*.int8"))
 
 
-def test_the_layout(toy: TrainedModel, tmp_path: Path) -> None:
-    folder = export_run(toy, tmp_path / "export", format="immich")
+def test_the_layout(folder: Path) -> None:
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == [
         "config.json",
         "textual/model.onnx",
