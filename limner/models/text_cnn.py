@@ -162,8 +162,12 @@ class TextBlock(nn.Module):
             assert isinstance(filters, WordConv)
             assert isinstance(norm, ChannelNorm)
             scale, shift = _scale_and_shift(norm)
-            filters.weight.mul_(scale[:, None, None])
-            holder.register_module(name, _Shift(shift))
+            turned = (filters.weight * scale[:, None, None]).transpose(1, 2).flatten(1)
+            linear = nn.Linear(turned.shape[1], turned.shape[0])
+            linear.weight.copy_(turned)
+            linear.bias.copy_(shift)
+            holder.register_module(conv, linear.requires_grad_(False))
+            holder.register_module(name, nn.Identity())
 
 
 class TextCNN(TextEncoder):
@@ -228,20 +232,6 @@ class TextCNN(TextEncoder):
             assert isinstance(block, TextBlock)
             block.fold()
         return copied
-
-
-class _Shift(nn.Module):
-    """A bias on the last axis: what is left of a batch norm that has been folded."""
-
-    def __init__(self, bias: Float[Tensor, " channels"]) -> None:
-        super().__init__()
-        self.register_buffer("bias", bias)
-
-    bias: Tensor
-
-    def forward(self, x: Float[Tensor, "*rows channels"]) -> Float[Tensor, "*rows channels"]:
-        """The sum."""
-        return x + self.bias
 
 
 @torch.no_grad()
