@@ -44,6 +44,6 @@ class WrittenSite(Result):
     sentences: int
     """Sentences by which the tower was chosen."""
     same: dict[str, float]
-    """For each kind of tower that was tried, the share of them with the model's own first ten pictures, in its order."""
+    """For each kind of tower that was tried, the share of them with the model's own first ten, in its order."""
     reranks: bool
     """True if a server of this store re-ranks, which the page does not."""

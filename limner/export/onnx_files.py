@@ -58,7 +58,7 @@ def write_onnx(tower: nn.Module, example: Tensor, name: str, path: Path, *, any_
 
 
 def _forget_origins(model: Any) -> None:
-    """Take out where each operation stands in the code: it names folders of this machine, and takes up to half a file."""
+    """Take out where each operation stands in the code: it names folders of this machine."""
     model.metadata_props.clear()
     for graph in (model.graph, *model.functions.values()):
         for node in graph.all_nodes():

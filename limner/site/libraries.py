@@ -146,7 +146,7 @@ def _kept(library: Library) -> bytes | None:
 
 def _fetched(library: Library) -> bytes:
     address = f"{registry()}{library.address}"
-    instead = f"on a machine with a network `npm pack {library.name}@{library.version}` gets it; name that file with --runtime"
+    instead = f"`npm pack {library.name}@{library.version}` gets it elsewhere; name its file with --runtime"
     try:
         with urllib.request.urlopen(address, timeout=_LONGEST_WAIT) as answer:
             content: bytes = answer.read()

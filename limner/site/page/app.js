@@ -2,10 +2,11 @@
 
 import { byId, h } from "./elements.js";
 import { LANGUAGES, clock, count, currentLanguage, decimal, setLanguage, t, translate } from "./language.js";
-import { load, site } from "./parts.js";
+import { load, pictures as facts, site } from "./parts.js";
 import { best, vectorOf } from "./rank.js";
 
 const PART = 24;
+const STARTS = 12; // pictures on the empty page
 const grid = byId("grid");
 const text = byId("text");
 const viewer = byId("viewer");
@@ -57,7 +58,7 @@ async function answer() {
     byId("more").hidden = true;
     byId("status").textContent = "";
     document.body.dataset.state = "idle";
-    return;
+    return welcome();
   }
   document.body.dataset.state = "results";
   document.body.dataset.busy = "";
@@ -88,6 +89,23 @@ async function answer() {
   } finally {
     if (mine === asked) delete document.body.dataset.busy;
   }
+}
+
+/** Some pictures of all to start from. */
+async function welcome() {
+  const mine = asked;
+  const pictures = await facts();
+  if (mine !== asked) return;
+  const number = Math.min(STARTS, site.pictures);
+  const rows = Array.from({ length: number }, (_, place) => Math.floor((place * site.pictures) / number));
+  const start = (row) => {
+    const name = nameOf(pictures, row);
+    const onclick = () => ask({ text: "", like: row, k: PART });
+    return h("button", { type: "button", onclick }, h("img", { src: fileOf(pictures, row, "thumbnails"), alt: t("likeThis", { name }) }));
+  };
+  byId("notice").replaceChildren(
+    h("div", { class: "welcome" }, h("h2", {}, t("some")), h("div", { class: "starts" }, rows.map(start))),
+  );
 }
 
 class UnknownWords extends Error {}
@@ -134,7 +152,7 @@ async function open(place) {
   const image = viewer.querySelector("img");
   const name = nameOf(pictures, hit.row);
   image.alt = name;
-  image.addEventListener("load", () => image.parentElement.style.setProperty("--shape", image.naturalWidth / image.naturalHeight || 1), { once: true });
+  image.addEventListener("load", () => fit(image), { once: true });
   image.src = fileOf(pictures, hit.row, site.full ? "full" : "thumbnails");
   byId("viewer-title").textContent = name;
   const facts = [
@@ -147,6 +165,12 @@ async function open(place) {
   byId("previous").disabled = place === 0;
   byId("next").disabled = place === hits.length - 1;
   if (!viewer.open) viewer.showModal();
+}
+
+/** No more than twice its size: a thumbnail has no more to show. */
+function fit(image) {
+  image.parentElement.style.setProperty("--shape", image.naturalWidth / image.naturalHeight || 1);
+  image.parentElement.style.setProperty("--widest", `${2 * image.naturalWidth}px`);
 }
 
 function ask(state, replace = false) {
@@ -165,8 +189,9 @@ const columns = () => getComputedStyle(grid).gridTemplateColumns.split(" ").leng
 
 function showTexts() {
   translate();
-  byId("stock").textContent = t("stock", { n: site.pictures });
-  byId("copy").textContent = t("copy", { n: site.pictures, day: new Date(`${site.made}T00:00`).toLocaleDateString(currentLanguage(), { dateStyle: "long" }) });
+  const day = new Date(`${site.made}T00:00`).toLocaleDateString(currentLanguage(), { dateStyle: "long" });
+  byId("stock").textContent = t("stock", { n: site.pictures, day });
+  byId("copy").textContent = t("copy");
   byId("model").textContent = `${site.system} ${site.model}${site.reranks ? ` · ${t("notReranked")}` : ""}`;
 }
 

@@ -27,6 +27,11 @@ async function bytes(name, onBytes) {
 
 export const site = await json("site.json");
 
+let columns;
+
+/** The names and facts of all pictures, a column each. */
+export const pictures = () => (columns ??= json("pictures.json"));
+
 /** All that a search needs; `onProgress(share)` while it comes. */
 export async function load(onProgress) {
   const sizes = site.bytes;
@@ -34,9 +39,9 @@ export async function load(onProgress) {
   const total = names.reduce((sum, name) => sum + sizes[name], 0);
   let come = 0;
   const onBytes = (more) => onProgress(Math.min(1, (come += more) / total));
-  const [ort, pictures, words, tower, wasm, rows] = await Promise.all([
+  const [ort, facts, words, tower, wasm, rows] = await Promise.all([
     import(from("library/ort.js")),
-    json("pictures.json"),
+    pictures(),
     json("tokenizer.json"),
     ...names.map((name) => bytes(name, onBytes)),
   ]);
@@ -46,7 +51,7 @@ export async function load(onProgress) {
   ort.env.wasm.wasmPaths = { mjs: from("library/ort-wasm.js") };
   ort.env.wasm.wasmBinary = wasm;
   const session = await ort.InferenceSession.create(tower, { executionProviders: ["wasm"], logSeverityLevel: 3 });
-  return { pictures, read, vectors: vectors(rows.buffer, site.pictures, site.dim), encode: encoder(ort, session) };
+  return { pictures: facts, read, vectors: vectors(rows.buffer, site.pictures, site.dim), encode: encoder(ort, session) };
 }
 
 /** A function from token ids to the query's vector. */
