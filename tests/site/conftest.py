@@ -17,7 +17,7 @@ def store_of(run: Path, toys: Dataset, folder: Path) -> Path:
     """A store of the toys and their sentences."""
     model = load_model(run, device="cpu", precision="fp32")
     store = StoreFiles.create(folder, fingerprint=model.fingerprint, dim=model.dim, run=run)
-    index_dataset(model, store, toys, workers=0)
+    index_dataset(model, store, toys, workers=1)
     return folder
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from limner.errors import SettingsError, StoreError
 from limner.search.erase import erase
-from limner.search.foreign_vectors import index_vectors
+from limner.search.foreign_vectors import index_vectors, read_vectors, store_of_vectors
 from limner.search.store_files import StoreFiles
 from limner.site import write, write_site
 from limner.site.tower import TOWERS
@@ -172,6 +172,6 @@ def test_a_store_of_foreign_vectors_is_refused(toys: object, toy_store: Path, tm
     paths = sorted(StoreFiles.open(toy_store).entries())[:3]
     vectors = tmp_path / "vectors.npz"
     np.savez(vectors, images=np.eye(3, dtype=np.float32), image_names=np.array(paths))
-    index_vectors(vectors, tmp_path / "foreign", name="other")
+    index_vectors(store_of_vectors("other", 3, tmp_path / "foreign"), read_vectors(vectors), workers=1)
     with pytest.raises(StoreError, match="no model that could read a query"):
         write_site(tmp_path / "foreign", tmp_path / "site")
