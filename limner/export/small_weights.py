@@ -88,7 +88,8 @@ def _parts(values: np.ndarray, kind: WeightType, axis: int | None) -> list[np.nd
     if kind == "fp16":
         return [values.astype(np.float16)]
     tried = [_rounded(values, one) for one in (range(values.ndim) if axis is None else (axis,))]
-    return list(min(tried, key=lambda one: float(np.square(one[0] * one[1] - values).sum())))
+    losses = [float(np.square(numbers * scales - values).sum()) for numbers, scales in tried]
+    return list(tried[int(np.argmin(losses))])
 
 
 def _rounded(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:

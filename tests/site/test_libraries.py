@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from limner.errors import SettingsError
-from limner.site import libraries
 from limner.site.libraries import RUNTIME, TOKENIZERS, library_files, registry
 from tests.site.npm import drawn
 
@@ -80,7 +79,7 @@ def test_a_damaged_copy_in_the_cache_is_fetched_anew(registry_folder: Path, tmp_
 
 
 def test_the_registry_is_npms_own_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libraries.shutil, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     for name in ("npm_config_registry", "NPM_CONFIG_REGISTRY"):
         monkeypatch.delenv(name, raising=False)
     assert registry() == "https://registry.npmjs.org/"

@@ -182,7 +182,9 @@ def test_keys_lead_through_the_results(url: str, opened: "Callable[[str], Page]"
     page.wait_for_selector("#viewer[open]")
     assert page.inner_text("#viewer-title") == names[1]
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("name => document.querySelector('#viewer-title').textContent === name", arg=names[2])
+    page.wait_for_function(
+        "name => document.querySelector('#viewer-title').textContent === name", arg=names[2]
+    )
     page.keyboard.press("Escape")
     page.wait_for_selector("#viewer", state="hidden")
     assert page.evaluate("document.activeElement.querySelector('img').alt") == names[2]

@@ -54,7 +54,9 @@ def test_words_are_those_of_python(tmp_path: Path, texts: list[str]) -> None:
     assert found == [words(text) for text in texts]
 
 
-def read_by_page(folder: Path, described: object, content: bytes, texts: list[str], library: Path | None) -> object:
+def read_by_page(
+    folder: Path, described: object, content: bytes, texts: list[str], library: Path | None
+) -> object:
     page_in(folder)
     (folder / "content.json").write_bytes(content)
     return node(

@@ -52,9 +52,12 @@ def test_no_file_names_a_folder_of_this_machine(
     out = tmp_path / "site"
     write_site(toy_store, out, runtime=[runtime], full_pictures=True, tower="fp32")
     stored = StoreFiles.open(toy_store).entries()
-    folders = {str(Path(path).parent) for path in stored} | {str(tmp_path), str(Path(write.__file__).parents[2])}
+    folders = {str(Path(path).parent) for path in stored} | {
+        str(tmp_path),
+        str(Path(write.__file__).parents[2]),
+    }
     # by the key of a picture, its path could be tried out
-    secrets = [*folders, os.path.expanduser("~/"), *(entry.id for entry in stored.values())]
+    secrets = [*folders, f"{Path.home()}/", *(entry.id for entry in stored.values())]
     for name, content in files_of(out).items():
         assert not [secret for secret in secrets if secret.encode() in content], name
 
@@ -156,8 +159,8 @@ def test_mistakes_have_one_clear_error(toy_store: Path, runtime: Path, tmp_path:
     empty = StoreFiles.create(tmp_path / "empty", fingerprint=model.fingerprint, dim=model.dim, run=model.run)
     with pytest.raises(StoreError, match="holds no picture"):
         write_site(empty.folder, tmp_path / "site")
-    with pytest.raises(StoreError, match="cannot be loaded.*--run"):
-        gone = StoreFiles.create(tmp_path / "gone", fingerprint="a" * 64, dim=8, run=tmp_path / "no run")
+    gone = StoreFiles.create(tmp_path / "gone", fingerprint="a" * 64, dim=8, run=tmp_path / "no run")
+    with pytest.raises(StoreError, match=r"cannot be loaded.*--run"):
         write_site(gone.folder, tmp_path / "site")
 
 
