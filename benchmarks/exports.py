@@ -20,10 +20,11 @@ from benchmarks.measuring import publish, speeds, taking_turns
 from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import ImageSettings
 from limner.export.onnx_files import write_onnx, write_openvino
-from limner.export.quantise import quantise_images, quantise_texts
+from limner.export.quantise import quantise_images
 from limner.export.report import drawn_pixels, drawn_sentences
 from limner.export.run import PIXELS, write_tower
 from limner.export.sessions import Run, open_tower
+from limner.export.small_weights import write_small_weights
 from limner.export.towers import ImageTower
 from limner.inference.encoding import Encoding
 from limner.inference.trained import TrainedModel, load_model
@@ -68,7 +69,7 @@ def _engines(folder: Path, file: Path, name: str, rows: np.ndarray) -> dict[str,
     if name == "image":
         quantise_images(file, small, PIXELS, rows)
     else:
-        quantise_texts(file, small)
+        write_small_weights(file, small, tables="int8", others="int8")
     made = {
         "ONNX Runtime, fp32": open_tower(file, "onnx"),
         "ONNX Runtime, int8": open_tower(small, "onnx"),

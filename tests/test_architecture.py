@@ -25,7 +25,7 @@ LAYERS: list[set[str]] = [
     {"training", "search"},
     {"recipes", "figures"},
     {"library", "hub"},
-    {"server", "client", "mteb"},
+    {"server", "client", "mteb", "site"},
     {"demo"},
     {"cli"},
 ]

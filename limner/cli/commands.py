@@ -120,6 +120,11 @@ COMMANDS: dict[str, Listed] = {
         "Show what the score of a picture for a description does without each of its phrases.",
     ),
     "serve": Listed("limner.cli.serve", _SEARCH, "Serve a store's search page and API until Ctrl-C."),
+    "site": Listed(
+        "limner.cli.site",
+        _SEARCH,
+        "Write a store as a folder of files that any web host serves and that searches itself in the browser.",
+    ),
     "token": Listed(
         "limner.cli.token", _SEARCH, "Make, list and revoke the tokens of a search server.", group=True
     ),

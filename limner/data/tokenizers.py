@@ -207,7 +207,7 @@ class PretrainedTokenizer(_RowTokenizer):
         self.special_tokens = special_tokens
         # False: for one sentence, not for a pair of them.
         self._special_count = self._fast.num_special_tokens_to_add(False) if special_tokens else 0
-        self._unknown_id = _unknown_id(content, self._fast)
+        self.unknown_id = _unknown_id(content, self._fast)
         # as it came and not as the library writes it, which changes from version to version: the fingerprint covers it
         self._content = content.encode()
         self._digest = hashlib.sha256(self._content).hexdigest()
@@ -333,7 +333,7 @@ class PretrainedTokenizer(_RowTokenizer):
         return [
             word.text
             for word in _grouped(sentence, encoding)
-            if any(encoding.ids[token] != self._unknown_id for token in word.tokens)
+            if any(encoding.ids[token] != self.unknown_id for token in word.tokens)
         ]
 
     def to_description(self) -> dict[str, Any]:

@@ -40,7 +40,8 @@ def write_immich(
 
     Raises `SettingsError` for pictures that are no squares, which immich cannot make.
     """
-    from limner.export.quantise import quantise_images, quantise_texts
+    from limner.export.quantise import quantise_images
+    from limner.export.small_weights import write_small_weights
 
     side, mode = _square(model.images)
     words = model.model.settings.text.words
@@ -91,7 +92,7 @@ def write_immich(
                 pixels = torch.from_numpy(calibration.pixels).permute(0, 3, 1, 2).float() / 255
                 quantise_images(file, smaller, "image", _framed(pixels, side).numpy())
             else:
-                quantise_texts(file, smaller)
+                write_small_weights(file, smaller, tables="int8", others="int8")
             for old in file.parent.glob("model.onnx*"):
                 old.unlink()
             smaller.rename(file)

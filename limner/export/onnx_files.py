@@ -53,7 +53,21 @@ def write_onnx(tower: nn.Module, example: Tensor, name: str, path: Path, *, any_
             input_names=[name],
             output_names=[OUTPUT],
         )
+        _forget_origins(program.model)
         program.save(path, external_data=size > _ONE_FILE)
+
+
+def _forget_origins(model: Any) -> None:
+    """Take out where each operation stands in the code: it names folders of this machine."""
+    model.metadata_props.clear()
+    for graph in (model.graph, *model.functions.values()):
+        for node in graph.all_nodes():
+            node.metadata_props.clear()
+            node.doc_string = None
+            for value in node.outputs:
+                value.metadata_props.clear()
+        for value in (*graph.inputs, *getattr(graph, "initializers", {}).values()):
+            value.metadata_props.clear()
 
 
 def write_openvino(source: Path, path: Path) -> None:

@@ -175,13 +175,14 @@ def write_tower(model: TrainedModel, name: str, path: Path) -> None:
 
 def quantise(name: str, file: Path, calibration: CalibrationRows) -> None:
     """Replace a tower in fp32 by one in int8."""
-    from limner.export.quantise import quantise_images, quantise_texts
+    from limner.export.quantise import quantise_images
+    from limner.export.small_weights import write_small_weights
 
     smaller = file.with_suffix(".int8.onnx")
     if name == "image":
         quantise_images(file, smaller, PIXELS, calibration.pixels)
     else:
-        quantise_texts(file, smaller)
+        write_small_weights(file, smaller, tables="int8", others="int8")
     for old in file.parent.glob(f"{file.name}*"):
         old.unlink()
     smaller.rename(file)

@@ -12,9 +12,12 @@ from limner.data.records import Dataset
 from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import scaled_views
 from limner.errors import SettingsError
+from limner.export import onnx_files
 from limner.export.exported import ExportedModel, load_export
 from limner.export.report import compare, drawn_pixels, drawn_sentences
 from limner.export.run import ExportFormat, export_run
+from limner.export.sessions import open_tower
+from limner.export.small_weights import write_small_weights
 from limner.export.towers import _Resize
 from limner.inference.checkpoint import write_checkpoint
 from limner.inference.import_model import import_model
@@ -286,3 +289,36 @@ def test_export_json_says_what_a_reader_needs(
     assert told["towers"]["text"]["input"] == "token_ids"
     assert told["words"] == towers.LENGTH
     assert (export.path / "tokenizer.json").is_file()
+
+
+@pytest.mark.parametrize("name", [*RECIPES, *PAIRS])
+def test_weights_in_fewer_bits_give_nearly_the_same(
+    name: str,
+    runs: Callable[[str], TrainedModel],
+    exports: Callable[[str, ExportFormat], ExportedModel],
+    tmp_path: Path,
+) -> None:
+    run, whole = runs(name), exports(name, "onnx").path / "text.onnx"
+    words = run.model.settings.text.words
+    sentences = drawn_sentences(run, 64)
+    token_ids = run.tokenizer.encode(sentences, words).token_ids
+    right = run.encode_texts(sentences, check=False)
+    sizes = [whole.stat().st_size]
+    for tables, others, lowest in (("fp16", "fp16", 0.9999), ("int8", "fp16", 0.995), ("int8", "int8", 0.99)):
+        smaller = tmp_path / f"{tables}-{others}.onnx"
+        write_small_weights(whole, smaller, tables=tables, others=others)  # type: ignore[arg-type]
+        found = open_tower(smaller, "onnx")(token_ids)
+        assert (found * right).sum(axis=1).min() >= lowest
+        sizes.append(smaller.stat().st_size)
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["dual-path", "clip"])
+def test_an_export_names_no_folder_of_this_machine(
+    name: str, exports: Callable[[str, ExportFormat], ExportedModel]
+) -> None:
+    code = str(Path(onnx_files.__file__).parents[2])
+    for path in exports(name, "onnx").path.iterdir():
+        content = path.read_bytes()
+        assert code.encode() not in content, path
+        assert b"site-packages" not in content, path
