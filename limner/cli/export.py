@@ -24,7 +24,7 @@ app = group("Export.")
 _COMPARED = 64
 """Pictures and sentences that both towers are compared on without a dataset."""
 
-_CALIBRATED = 128
+_CALIBRATED = 64
 """Training pictures by which int8 chooses its scales."""
 
 
