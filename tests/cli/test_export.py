@@ -1,11 +1,15 @@
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from limner.data.records import Dataset
+from limner.export import run as module
 from limner.export.report import REPORT_FILE, ExportReport
-from tests.cli.conftest import Limner
+from limner.export.run import CalibrationRows
+from limner.inference.trained import TrainedModel
+from tests.cli.command import Limner
 
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
@@ -30,12 +34,13 @@ def test_int8_takes_its_scales_from_training_pictures(
     limner: Limner, toy_run: Path, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Path] = []
-    from limner.export import run as module
-
     own = module.calibration_rows
-    monkeypatch.setattr(
-        module, "calibration_rows", lambda model, paths: seen.extend(paths) or own(model, paths)
-    )
+
+    def watched(model: TrainedModel, paths: Sequence[Path]) -> CalibrationRows:
+        seen.extend(paths)
+        return own(model, paths)
+
+    monkeypatch.setattr(module, "calibration_rows", watched)
     done = limner("export", toy_run, tmp_path / "export", "--int8", "--data", toys.source)
     assert done.code == 0, done.err
     assert set(seen) == {record.image for record in toys.split("train").records}
