@@ -1,4 +1,4 @@
-"""What the page needs to read a sentence as the model does."""
+"""All that the page needs to read a sentence as the model does."""
 
 import json
 from collections.abc import Sequence

@@ -57,7 +57,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class SiteReport:
-    """What was written.
+    """The result of `write_site`.
 
     - `left_out`: pictures whose thumbnail cannot be had; `without_full`: those that have a thumbnail alone where full
       pictures were asked for.

@@ -194,8 +194,8 @@ def toys_of(
     }
 
 
-_ELSEWHERE = {"train", "calibrate", "compose", "figure attention"}
-"""Below, in `test_calibrate.py`, `test_compose.py` and `test_figure.py`, where their runs are."""
+_ELSEWHERE = {"train", "calibrate", "compose", "figure attention", "site"}
+"""Below, in `test_calibrate.py`, `test_compose.py`, `test_figure.py` and `test_site.py`, where their runs are."""
 
 
 def test_every_result_fits_its_schema(limner: Limner, toys_of: dict[str, list[object]]) -> None:
