@@ -46,5 +46,5 @@ class SmallVectors:
         return found
 
     def to_bytes(self) -> bytes:
-        """The bytes that the page reads: the scales as float32 with their lowest byte first, the first values, the second."""
+        """The bytes that the page reads: scales as float32, lowest byte first, then the first values and the second."""
         return self.scales.astype("<f4").tobytes() + self.first.tobytes() + self.second.tobytes()

@@ -168,6 +168,7 @@ def toys_of(
             *(part for name in groups[:4] for part in ("--group", name)),
         ],
         "cite": [toy_run],
+        "export": [toy_run, tmp_path / "exported"],
         "push": [toy_run, "me/toys", "--accept-terms", "--dry-run"],
         "figure ranks": [toy_run, "--data", data, "--queries", 2, "-k", 3, *figure],
         "figure nearest": [toy_run, "red", "square", "-k", 3, *figure],
@@ -187,6 +188,7 @@ def toys_of(
         "store verify": [own],
         "store repair": [own],
         "store backup": [own, tmp_path / "backup"],
+        "store export": [own, tmp_path / "exported.parquet", "--to", "parquet"],
         "store compact": [own],
         "store erase": [own, "--yes"],
         "store delete": [own, picture],
@@ -194,8 +196,8 @@ def toys_of(
     }
 
 
-_ELSEWHERE = {"train", "calibrate", "compose", "figure attention", "site"}
-"""Below, in `test_calibrate.py`, `test_compose.py`, `test_figure.py` and `test_site.py`, where their runs are."""
+_ELSEWHERE = {"train", "calibrate", "compose", "figure attention", "site", "mteb"}
+"""Below, in `test_calibrate.py`, `test_compose.py`, `test_figure.py`, `test_site.py` and `test_mteb.py`, where their runs are."""
 
 
 def test_every_result_fits_its_schema(limner: Limner, toys_of: dict[str, list[object]]) -> None:

@@ -164,7 +164,7 @@ def test_the_stores_own_goes_before_that_of_the_run(
     assert (answer.threshold, answer.good, answer[0].probability) == (None, None, None)
     of_run = calibrate_run(run, val, "val", threshold=0.3)
     of_store = calibrate_store(run, store, threshold=0.2).calibration
-    monkeypatch.setattr("limner.search.kept_model.load_calibration", lambda path, fingerprint: of_run)
+    monkeypatch.setattr("limner.search.store_calibration.load_calibration", lambda path, fingerprint: of_run)
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_run
     assert write_store_calibration(store, of_store) == tmp_path / "store" / FILE
     of_store = of_store.replace(store=store.manifest.id)

@@ -100,7 +100,7 @@ def test_one_batched_forward_and_no_picture_is_opened(
         lambda module, given, found: calls.append(len(given[0]))
     )
     monkeypatch.setattr(
-        "limner.inference.trained.load", lambda *arguments: pytest.fail("a picture was opened")
+        "limner.inference.encoder_base.load", lambda *arguments: pytest.fail("a picture was opened")
     )
     Store(engine).search(QUERY, k=3)
     hook.remove()
