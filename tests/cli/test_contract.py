@@ -197,7 +197,7 @@ def toys_of(
 
 
 _ELSEWHERE = {"train", "calibrate", "compose", "figure attention", "site", "mteb"}
-"""Below, in `test_calibrate.py`, `test_compose.py`, `test_figure.py`, `test_site.py` and `test_mteb.py`, where their runs are."""
+"""Below, and in the files of tests that are named after them, where their runs are."""
 
 
 def test_every_result_fits_its_schema(limner: Limner, toys_of: dict[str, list[object]]) -> None:
