@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-_AT_ONCE = 8
+# one: the histograms of ranges want calls of equal size, and a remainder would be another
+_AT_ONCE = 1
 """Calibration rows a call."""
 
 
