@@ -19,8 +19,8 @@ import torch
 from benchmarks.measuring import publish, speeds, taking_turns
 from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import ImageSettings
+from limner.export.int8 import quantise_images
 from limner.export.onnx_files import write_onnx, write_openvino
-from limner.export.quantise import quantise_images
 from limner.export.report import drawn_pixels, drawn_sentences
 from limner.export.run import PIXELS, write_tower
 from limner.export.sessions import Run, open_tower

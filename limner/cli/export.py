@@ -59,6 +59,7 @@ def export_command(
     written beside the towers: how near they are to the run, R@K on a split, size and time.
     """
     from limner.data.readers import open_dataset
+    from limner.export.new_folder import expect_new
     from limner.export.run import FORMATS, export_run
     from limner.inference import load_model
 
@@ -68,6 +69,8 @@ def export_command(
         raise SettingsError(
             "--int8: its scales are measured on training pictures; name a dataset with --data"
         )
+    # before the model is loaded
+    expect_new(out_folder, "the export")
     dataset = None if data is None else open_dataset(data)
     if dataset is not None:
         # before minutes of recording: a misspelt split is told at once

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from limner.data.transforms import ImageSettings
 from limner.errors import SettingsError
+from limner.export.int8 import to_int8
 from limner.export.onnx_files import write_onnx
 from limner.export.towers import ImageTower, TextTower
 from limner.export.word_tokenizer import PAD, padded_tokenizer
@@ -40,9 +41,6 @@ def write_immich(
 
     Raises `SettingsError` for pictures that are no squares, which immich cannot make.
     """
-    from limner.export.quantise import quantise_images
-    from limner.export.small_weights import write_small_weights
-
     side, mode = _square(model.images)
     words = model.model.settings.text.words
     visual, textual = folder / "visual", folder / "textual"
@@ -85,17 +83,10 @@ def write_immich(
     )
     if calibration is not None:
         progress("both towers in int8")
-        for file in (visual / "model.onnx", textual / "model.onnx"):
-            smaller = file.with_suffix(".int8")
-            if file.parent == visual:
-                # the pictures that the service would hand over
-                pixels = torch.from_numpy(calibration.pixels).permute(0, 3, 1, 2).float() / 255
-                quantise_images(file, smaller, "image", _framed(pixels, side).numpy())
-            else:
-                write_small_weights(file, smaller, tables="int8", others="int8")
-            for old in file.parent.glob("model.onnx*"):
-                old.unlink()
-            smaller.rename(file)
+        # the pictures that the service would hand over
+        pixels = torch.from_numpy(calibration.pixels).permute(0, 3, 1, 2).float() / 255
+        to_int8(visual / "model.onnx", "image", _framed(pixels, side).numpy())
+        to_int8(textual / "model.onnx", "text", None)
 
 
 class _Visual(nn.Module):

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image
 
-from limner.errors import install_hint
+from limner.export.sessions import require_onnxruntime
 
 
 class ImmichFolder:
@@ -19,13 +19,9 @@ class ImmichFolder:
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
-            import onnxruntime
-            from tokenizers import Tokenizer
-        except ImportError:
-            raise ImportError(
-                f"reading an export for immich needs onnxruntime: {install_hint('onnx')}"
-            ) from None
+        from tokenizers import Tokenizer
+
+        onnxruntime = require_onnxruntime()
         self.visual, self.textual = (
             onnxruntime.InferenceSession(
                 str(folder / part / "model.onnx"), providers=["CPUExecutionProvider"]

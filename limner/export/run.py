@@ -1,7 +1,6 @@
 """Exports a run: its two towers, tokenizer and preprocessing in a folder that other programs read."""
 
 import hashlib
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -13,9 +12,12 @@ import torch
 from jaxtyping import UInt8
 from torch import nn
 
-from limner.errors import SettingsError, install_hint
+from limner.errors import SettingsError
 from limner.export.exported import FILE, FORMAT, TOKENIZER_FILE
+from limner.export.int8 import to_int8
+from limner.export.new_folder import expect_new, new_folder
 from limner.export.onnx_files import require_onnx, write_onnx, write_openvino
+from limner.export.sessions import require_onnxruntime
 from limner.export.towers import ImageTower, TextTower
 from limner.inference.calibration_file import FILE as CALIBRATION
 from limner.inference.calibration_file import calibration_text, load_calibration
@@ -59,8 +61,7 @@ def export_run(
     `SettingsError` for a folder that is there, a library that is missing, and a format that cannot hold the model.
     """
     folder = Path(out)
-    if folder.exists():
-        raise SettingsError(f"{folder}: it exists; give a new folder for the export")
+    expect_new(folder, "the export")
     if format not in FORMATS:
         raise SettingsError(f"format: expected {', '.join(FORMATS)}, got {format[:40]!r}")
     if calibration is not None and format == "sentence-transformers":
@@ -76,13 +77,8 @@ def export_run(
     if format == "openvino":
         require_openvino()
     if calibration is not None:
-        _require_onnxruntime()
-    # beside its place: a rename within one file system is one step
-    partial = folder.with_name(f"{folder.name}.part")
-    shutil.rmtree(partial, ignore_errors=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial.mkdir()
-    try:
+        require_onnxruntime()
+    with new_folder(folder, "the export") as partial:
         if format == "sentence-transformers":
             from limner.export.sentence_transformers import write_sentence_transformers
 
@@ -93,10 +89,6 @@ def export_run(
             write_immich(model, partial, calibration, progress)
         else:
             _write_towers(model, partial, format, calibration, progress, bf16=bf16)
-        partial.rename(folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     return folder
 
 
@@ -118,7 +110,7 @@ def _write_towers(
         write_tower(model, name, file)
         if calibration is not None:
             progress(f"{name} tower in int8")
-            quantise(name, file, calibration)
+            to_int8(file, PIXELS, calibration.pixels if name == "image" else None)
         if format == "openvino":
             write_openvino(file, folder / f"{name}.xml")
             for old in folder.glob(f"{name}.onnx*"):
@@ -173,21 +165,6 @@ def write_tower(model: TrainedModel, name: str, path: Path) -> None:
     write_onnx(TextTower(network), example, TOKENS, path, any_length=network.text.any_length)
 
 
-def quantise(name: str, file: Path, calibration: CalibrationRows) -> None:
-    """Replace a tower in fp32 by one in int8."""
-    from limner.export.quantise import quantise_images
-    from limner.export.small_weights import write_small_weights
-
-    smaller = file.with_suffix(".int8.onnx")
-    if name == "image":
-        quantise_images(file, smaller, PIXELS, calibration.pixels)
-    else:
-        write_small_weights(file, smaller, tables="int8", others="int8")
-    for old in file.parent.glob(f"{file.name}*"):
-        old.unlink()
-    smaller.rename(file)
-
-
 def calibration_rows(model: TrainedModel, images: Sequence[Path]) -> CalibrationRows:
     """Read pictures for int8's scales."""
     return CalibrationRows(np.stack([model.prepare_image(image) for image in images]))
@@ -197,11 +174,3 @@ def digest(path: Path) -> str:
     """SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _require_onnxruntime() -> None:
-    try:
-        import onnxruntime.quantization
-    except ImportError:
-        raise SettingsError(f"int8 needs onnxruntime: {install_hint('onnx')}") from None
-    del onnxruntime

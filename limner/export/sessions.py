@@ -36,11 +36,17 @@ def threads() -> int | None:
     return int(told) if told.isdecimal() and int(told) > 0 else None
 
 
-def _onnx(path: Path) -> Run:
+def require_onnxruntime() -> Any:
+    """ONNX Runtime. Raises `SettingsError` if it is not installed."""
     try:
         import onnxruntime
     except ImportError:
-        raise SettingsError(f"an exported tower in ONNX needs onnxruntime: {install_hint('onnx')}") from None
+        raise SettingsError(f"a tower in ONNX needs onnxruntime: {install_hint('onnx')}") from None
+    return onnxruntime
+
+
+def _onnx(path: Path) -> Run:
+    onnxruntime = require_onnxruntime()
     options = onnxruntime.SessionOptions()
     # warnings of its graph passes say nothing to a user
     options.log_severity_level = 3

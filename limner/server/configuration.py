@@ -67,7 +67,7 @@ class ServeSettings(Settings):
     """File of named tokens with rights, made by `limner token add`."""
 
     run: Path | None = None
-    """Run folder of the model, if it has moved."""
+    """Run folder of the model, if it has moved; or an export of it, which needs no torch."""
 
     allow_changes: bool = False
     """Let clients delete pictures, and add them with --uploads."""

@@ -9,10 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from limner.data.token_rows import longest
-from limner.errors import SettingsError, install_hint
 from limner.export.onnx_files import require_onnx
 from limner.export.run import write_tower
-from limner.export.sessions import open_tower
+from limner.export.sessions import open_tower, require_onnxruntime
 from limner.export.small_weights import write_small_weights
 from limner.inference.trained import TrainedModel
 from limner.site.vectors import SmallVectors
@@ -50,11 +49,7 @@ def write_text_tower(
     Raises `SettingsError` if what writes ONNX or runs it is not installed.
     """
     require_onnx()
-    try:
-        import onnxruntime
-    except ImportError:
-        raise SettingsError(f"a site needs onnxruntime: {install_hint('onnx')}") from None
-    del onnxruntime
+    require_onnxruntime()
     progress("text tower")
     whole = path.with_name("whole.onnx")
     write_tower(model, "text", whole)

@@ -22,6 +22,7 @@ import numpy as np
 
 from limner.data.images import as_shown, open_rgb
 from limner.errors import ChangedPictureError, CheckpointError, ImageError, SettingsError, StoreError
+from limner.export.new_folder import expect_new, new_folder
 from limner.export.report import drawn_sentences, size_of
 from limner.inference.trained import TrainedModel, load_model
 from limner.search.foreign_vectors import foreign_model
@@ -104,8 +105,7 @@ def write_site(
     `StoreError` for a store that is empty, damaged or without a model that limner can run.
     """
     folder = Path(out)
-    if folder.exists():
-        raise SettingsError(f"{folder}: it exists; give a new folder for the site")
+    expect_new(folder, "the site")
     if is_remote(place := store_path(store)):
         raise SettingsError(f"{store}: a site is made of a store on this machine; copy it here first")
     files = StoreFiles.open(place)
@@ -117,11 +117,7 @@ def write_site(
     doing("libraries of the page")
     wanted = [RUNTIME, *([TOKENIZERS] if described["kind"] == "pretrained" else [])]
     libraries = [library_files(library, runtime) for library in wanted]
-    partial = folder.with_name(f"{folder.name}.part")
-    shutil.rmtree(partial, ignore_errors=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial.mkdir()
-    try:
+    with new_folder(folder, "the site") as partial:
         _write_page(partial, libraries)
         (partial / TOKENIZER_FILE).write_bytes(tokenizer)
         rows, without_full = _write_pictures(files, snapshot, partial, full_pictures, progress)
@@ -158,7 +154,7 @@ def write_site(
                 },
             },
         )
-        report = SiteReport(
+        return SiteReport(
             folder=folder,
             pictures=len(rows),
             left_out=len(snapshot.keys) - len(rows),
@@ -175,11 +171,6 @@ def write_site(
             same=agreement.same,
             reranks=reranks,
         )
-        partial.rename(folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    return report
 
 
 def _model(files: StoreFiles, run: str | Path | None) -> TrainedModel:

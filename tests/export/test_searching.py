@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import FILE, load_export
 from limner.export.run import CalibrationRows, export_run
+from limner.inference.calibration import write_calibration
+from limner.inference.calibration_file import parse_calibration
 from limner.inference.trained import load_model
 from limner.sealed_json import KEY, sealed
 from limner.search.index import index_pictures
@@ -48,6 +51,20 @@ def test_the_same_first_ten_hits(export: Path, store: Path, toys: Dataset) -> No
             assert [hit.score for hit in found.hits] == pytest.approx(
                 [hit.score for hit in hits.hits], abs=1e-5
             )
+
+
+def test_probabilities_of_the_run_are_those_of_its_export(store: Path, toy_run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(toy_run, folder)
+    run = load_model(folder, device="cpu", precision="fp32")
+    # a toy's scores give no probabilities of their own
+    file = Path(__file__).parents[1] / "inference" / "calibrations" / "format-4.json"
+    made = parse_calibration(file.read_text(encoding="utf-8"), file).replace(fingerprint=run.fingerprint)
+    write_calibration(folder, made)
+    export = export_run(run, tmp_path / "export")
+    with limner.open_store(store, run=export) as opened:
+        assert opened.engine.calibration == made
+        assert opened.search(QUERIES[0]).hits[0].probability is not None
 
 
 def test_a_picture_finds_itself(export: Path, store: Path, toys: Dataset) -> None:

@@ -1,4 +1,4 @@
-"""Weights and activations in int8, by what ONNX Runtime's quantisation measures on calibration rows."""
+"""Towers in int8: an image tower computes in it, a text tower stores its weights in it."""
 
 import contextlib
 import io
@@ -11,9 +11,23 @@ from typing import Any
 
 import numpy as np
 
+from limner.export.small_weights import write_small_weights
+
 # one: the histograms of ranges want calls of equal size, and a remainder would be another
 _AT_ONCE = 1
 """Calibration rows a call."""
+
+
+def to_int8(file: Path, name: str, pixels: np.ndarray | None) -> None:
+    """Replace a tower in fp32 by one in int8; `pixels` are rows of an image tower's input `name`, None = of text."""
+    smaller = file.with_suffix(".int8")
+    if pixels is None:
+        write_small_weights(file, smaller, tables="int8", others="int8")
+    else:
+        quantise_images(file, smaller, name, pixels)
+    for old in file.parent.glob(f"{file.name}*"):
+        old.unlink()
+    smaller.rename(file)
 
 
 def quantise_images(source: Path, target: Path, name: str, pixels: np.ndarray) -> None:
