@@ -37,6 +37,13 @@ def train_command(
     settings: SetOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
     cpu: Cpu = False,
+    cuda_graphs: Annotated[
+        bool,
+        typer.Option(
+            "--cuda-graphs",
+            help="On a CUDA GPU: record a step once and replay it, in stages of instance and ranking loss.",
+        ),
+    ] = False,
 ) -> Trained | None:
     """Train a recipe on a dataset's training split.
 
@@ -88,6 +95,7 @@ def train_command(
             resume=resume,
             listener=listen,
             cpu=cpu,
+            cuda_graphs=cuda_graphs,
         )
     # of several processes, the launcher's first one speaks
     if os.environ.get("RANK", "0") != "0":

@@ -26,7 +26,8 @@ class Encoding:
     normalised, and with `scales` those of all sizes (`ImageSettings.test_scales`). The network's mode is restored
     afterwards, so that training can validate with it; the image backbone runs as a copy with its batch norm folded,
     taken at the first picture, so a network that has learnt since needs a new `Encoding`. What a network learns by, and
-    its hub correction is filled with, is not `corrected`.
+    its hub correction is filled with, is not `corrected`. `places` are the places of a sentence in its row that are
+    averaged, 0 = all.
     """
 
     def __init__(
@@ -39,8 +40,11 @@ class Encoding:
         batch: int = 64,
         engine: InferenceEngine = "torch",
         corrected: bool = True,
+        places: int | None = None,
     ) -> None:
         self.model = model
+        # None = as the network is tested
+        self.places = model.text.test_positions if places is None else places
         self.dim = model.embedding_dim if corrected else model.dim
         self._unit_images = model.unit_images if corrected else _unit
         self._unit_texts = model.unit_texts if corrected else _unit
@@ -94,10 +98,10 @@ class Encoding:
     def token_ids(self, token_ids: Int64[np.ndarray, "sentences words"]) -> Float[Tensor, "sentences dim"]:
         """Unit embeddings of sentences given as token ids, left-aligned, on the CPU.
 
-        With `test_positions` the embeddings of a sentence's places are averaged before they are normalised, as those of
-        a picture's views.
+        With more places than one (`test_positions`) the embeddings of a sentence's places are averaged before they are
+        normalised, as those of a picture's views.
         """
-        positions = self.model.text.test_positions
+        positions = self.places
         rows = []
         for start in range(0, len(token_ids), SENTENCES):
             block = token_ids[start : start + SENTENCES]

@@ -87,6 +87,8 @@ class InstanceLoss(Loss):
     The rows of W are drawn with standard deviation 1/√dim, so that features of unit variance give logits of it.
     """
 
+    recordable = True
+
     def __init__(
         self,
         dim: int,

@@ -161,6 +161,9 @@ class Loss(nn.Module, ABC):
     live on, `use` sets the rest.
     """
 
+    recordable: ClassVar[bool] = False
+    """True if the same operations on tensors are its terms in each step of a stage, with nothing decided in Python."""
+
     def use(self, settings: LossSettings, samples: int) -> None:
         """Take over a stage's settings; `samples` is the number of pairs in an epoch."""
         for name in type(settings).model_fields:

@@ -60,6 +60,8 @@ class RankingLoss(Loss):
     adds 0.
     """
 
+    recordable = True
+
     def __init__(self, margin: float = 1.0, negatives: Negatives = "hardest") -> None:
         super().__init__()
         self.margin = margin

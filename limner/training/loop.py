@@ -5,6 +5,7 @@ same number of threads): all that is random in a step is drawn from (seed, stage
 state is written only between epochs.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -34,6 +35,7 @@ from limner.training.pairs import pairs_per_epoch
 from limner.training.prepare import Prepared, prepare
 from limner.training.pseudo_classes import pseudo_classes
 from limner.training.recipe import Recipe, StageSettings
+from limner.training.recorded_step import RecordedStep, is_recordable
 from limner.training.rerank_stage import RerankStage
 from limner.training.run_files import (
     expect_own_checkpoints,
@@ -72,11 +74,14 @@ def train(
     resume: bool = False,
     listener: Listener = silent,
     cpu: bool = False,
+    cuda_graphs: bool = False,
 ) -> Path:
     """Train a recipe and return the run folder, ready for `limner.load`.
 
     The loop gets the training and the validation split and nothing else. A folder that holds a run is refused unless
-    `resume` is set; a finished run that is resumed is left as it is. Raises `LimnerError` for what the user can mend.
+    `resume` is set; a finished run that is resumed is left as it is. With `cuda_graphs` the steps of stages that allow
+    it are recorded once and replayed (`limner.training.recorded_step`), on one CUDA device. Raises `LimnerError` for
+    what the user can mend.
     """
     # A run is never overwritten: hours of training are not worth a mistyped folder.
     if (out / STATE_FILE).exists() and not resume:
@@ -89,7 +94,7 @@ def train(
         raise SettingsError(
             f"--out {out}: the run's folder cannot be made ({error.strerror}); name a folder that can be written"
         ) from None
-    return _Training(recipe, train_split, val_split, out, listener, cpu).run()
+    return _Training(recipe, train_split, val_split, out, listener, cpu, cuda_graphs).run()
 
 
 class _Training:
@@ -101,6 +106,7 @@ class _Training:
         out: Path,
         listener: Listener,
         cpu: bool,
+        cuda_graphs: bool,
     ) -> None:
         self.recipe = recipe
         self.out = out
@@ -111,6 +117,9 @@ class _Training:
         # bf16.
         self.accelerator = Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[kwargs])
         self.device = self.accelerator.device
+        if cuda_graphs and (self.device.type != "cuda" or self.accelerator.num_processes > 1):
+            raise SettingsError("--cuda-graphs is for training by one process on a CUDA device; leave it out")
+        self.cuda_graphs = cuda_graphs
         self.precision = pick_precision(recipe.precision, self.device)
         # Every process trains, one of them talks.
         self.listener = listener if self.accelerator.is_main_process else silent
@@ -122,6 +131,7 @@ class _Training:
         self.model = self.objective.model
         self.progress = Progress()
         self.average: WeightAverage | None = None
+        self._recorded: RecordedStep | None = None
         self.log = MetricsLog(out, enabled=self.accelerator.is_main_process)
         self.classes = self.data.pairs.groups
 
@@ -227,6 +237,9 @@ class _Training:
         if not resumed:
             work.start()
         self._step_module, *self._optimisers = self.accelerator.prepare(work.objective, *optimisers)
+        self._recorded = None
+        if self.cuda_graphs and is_recordable(stage, self.objective):
+            self._recorded = RecordedStep(self.objective, self.precision, self.device)
         if not ended:
             # Rows behind the state belong to an epoch that is run again. Not earlier: a resume that is refused, also
             # because of the files from which a stage begins, leaves the log as it was.
@@ -296,19 +309,15 @@ class _Training:
                 set_rate(optimiser.optimizer, rate)
             # anew for each step: a resumed run draws the dropout that an uninterrupted one would have drawn
             torch.manual_seed(_mix(self.recipe.seed, work.index, epoch, step, self.accelerator.process_index))
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-                # bf16 alone: fp16 would need a scaled loss. Autocast ends before the backward pass, as PyTorch asks
-                # for.
-                losses: dict[str, Tensor] = self._step_module(**inputs)
+            losses = self._learnt_from(inputs)
+            # Together, and once: each value that is read waits for a GPU.
+            values = dict(zip(losses, torch.stack([*losses.values()]).tolist(), strict=True))
             # Before the update: behind it NaN stands in every weight and moment, and in the next state.
-            if not torch.isfinite(losses["loss"]):
+            if not math.isfinite(values["loss"]):
                 raise CheckpointError(
-                    f"{self.out}: the loss became {losses['loss'].item()} in stage '{stage.name}', epoch {epoch + 1}, "
+                    f"{self.out}: the loss became {values['loss']} in stage '{stage.name}', epoch {epoch + 1}, "
                     f"step {step + 1}; lower stages.{stage.name}.optimiser.rate or set optimiser.clip, and start anew"
                 )
-            for optimiser in self._optimisers:
-                optimiser.zero_grad()
-            self.accelerator.backward(losses["loss"])
             # After the backward pass has joined the processes' gradients, so all of them clip by the same norm.
             if stage.optimiser.clip is not None:
                 self.accelerator.clip_grad_norm_(work.objective.parameters(), stage.optimiser.clip)
@@ -320,14 +329,25 @@ class _Training:
                 self.average.update()
             # Shares are equal but for one pair, so the others' are not asked for.
             done += pairs * self.accelerator.num_processes
-            for name, value in losses.items():
-                # `float` waits for a GPU in every step; the check for a finite loss above has done so already.
-                sums[name] = sums.get(name, 0.0) + float(value.detach())
+            for name, value in values.items():
+                sums[name] = sums.get(name, 0.0) + value
             means = {name: total / (step + 1) for name, total in sums.items()}
             # The clock of a short first step can stand still on some systems.
             per_second = done / max(time.monotonic() - began, 1e-9)
             self.listener(Stepped(stage.name, epoch + 1, stage.epochs, step + 1, steps, means, per_second))
         return {name: total / steps for name, total in sums.items()}, rate, per_second
+
+    def _learnt_from(self, inputs: dict[str, Any]) -> dict[str, Tensor]:
+        """The losses of a batch; their gradients stand in the parameters."""
+        if self._recorded is not None:
+            return self._recorded(**inputs)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            # bf16 alone: fp16 would need a scaled loss. Autocast ends before the backward pass, as PyTorch asks for.
+            losses: dict[str, Tensor] = self._step_module(**inputs)
+        for optimiser in self._optimisers:
+            optimiser.zero_grad()
+        self.accelerator.backward(losses["loss"])
+        return {name: value.detach() for name, value in losses.items()}
 
     def _validate(self, work: Stage, row: dict[str, Any]) -> bool:
         """Measure the weights, or their average where the stage has one, note the measures, and keep the best."""

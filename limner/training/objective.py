@@ -50,16 +50,22 @@ class TrainingBatch:
 
     def to(self, device: torch.device) -> "TrainingBatch":
         """The same on a device."""
-        return replace(self, **dict(_moved(self, device)))
+        return replace(self, **dict(_each(self, lambda tensor: tensor.to(device))))
+
+    def copied(self) -> "TrainingBatch":
+        """The same in memory of its own."""
+        return replace(self, **dict(_each(self, Tensor.clone)))
 
 
-def _moved(holder: TrainingBatch | Mined | Sextuples, device: torch.device) -> Iterator[tuple[str, Any]]:
+def _each(
+    holder: TrainingBatch | Mined | Sextuples, change: Callable[[Tensor], Tensor]
+) -> Iterator[tuple[str, Any]]:
     for field in fields(holder):
         value = getattr(holder, field.name)
         if isinstance(value, Tensor):
-            yield field.name, value.to(device)
+            yield field.name, change(value)
         elif isinstance(value, Mined | Sextuples):
-            yield field.name, type(value)(**dict(_moved(value, device)))
+            yield field.name, type(value)(**dict(_each(value, change)))
 
 
 class Objective(nn.Module):

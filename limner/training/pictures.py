@@ -1,6 +1,7 @@
 """Pictures for training: decoded in threads ahead of the network, kept small in memory where they fit."""
 
 import itertools
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -104,14 +105,20 @@ class Pictures:
 
 
 def ahead(
-    items: Iterable[Item], make: Callable[[Item], Made], *, threads: int = 2, depth: int = 4
+    items: Iterable[Item],
+    make: Callable[[Item], Made],
+    *,
+    threads: int | None = None,
+    depth: int | None = None,
 ) -> Iterator[Made]:
-    """`make(item)` of each item in order, up to `depth` computed ahead in threads.
+    """`make(item)` of each item in order, up to `depth` computed ahead in threads; one a core by default, 16 at most.
 
     Decoding releases the interpreter lock, so it overlaps with the network. An error surfaces at its item's turn.
     """
     source = iter(items)
-    # Two threads: this was measured on machines of two cores, which the network needs as well.
+    # Two at least: one that waits for a disk must not leave the network without a batch.
+    threads = threads or min(16, max(2, os.cpu_count() or 1))
+    depth = depth or threads + 2
     with ThreadPoolExecutor(threads) as pool:
         # `islice` reads from the one iterator without taking more than it needs.
         waiting: deque[Future[Made]] = deque(

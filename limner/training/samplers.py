@@ -78,14 +78,15 @@ class BatchSource:
         # The shift is dual-path's; other systems read from the left.
         return self.data.pairs.layout(sentences, self.words, rng if self.stage.position_shift else None)
 
-    def encoding(self) -> Encoding:
+    def encoding(self, *, places: int | None = None) -> Encoding:
         """The embedding as it stands now, at test, but for the hub correction, which is made of these."""
         model, flip = self.data.objective.model, self.data.recipe.images.flip
-        return Encoding(model, self.precision, flip=flip, corrected=False)
+        return Encoding(model, self.precision, flip=flip, corrected=False, places=places)
 
     def bank(self) -> EmbeddingBank:
-        """Embeddings of the training split as the network stands now."""
-        pairs, encoding, cached = self.data.pairs, self.encoding(), self.cached
+        """Embeddings of the training split as the network stands now; of sentences at the left of their rows alone."""
+        # A negative is hard wherever it stands; all its places would cost twenty times the work.
+        pairs, encoding, cached = self.data.pairs, self.encoding(places=1), self.cached
         if cached is not None:
             # the first cached view is the centre crop, that of testing
             images = encoding.cached(cached[:, :1])

@@ -67,6 +67,27 @@ def test_stopped_and_resumed(toys: Dataset, tmp_path: Path, recipe: Callable[[],
     assert limner.load(tmp_path / "run").dim == 16
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_recorded_steps_learn_as_the_usual_ones(toys: Dataset, tmp_path: Path) -> None:
+    """Both stages: cached features and pixels, mined rows behind the batch; but for dropout."""
+    chosen = toy_recipe()
+    instance = Instance(dropout=0.0, scale=10.0)
+    chosen = chosen.replace(
+        stages=tuple(stage.with_losses(instance).replace(epochs=4) for stage in chosen.stages)
+    )
+    found = []
+    for recorded in (False, True):
+        out = train(
+            chosen,
+            toys.split("train"),
+            toys.split("val"),
+            tmp_path / str(recorded),
+            cuda_graphs=recorded,
+        )
+        found.append([row["loss"] for row in _rows(out)])
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+
+
 def test_bf16(toys: Dataset, tmp_path: Path) -> None:
     chosen = toy_hgan().replace(precision="bf16")
     out = train(chosen, toys.split("train"), toys.split("val"), tmp_path / "run")
