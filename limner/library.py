@@ -44,6 +44,7 @@ def train(
     resume: bool = False,
     settings: Iterable[str] | Mapping[str, Any] = (),
     cpu: bool = False,
+    cuda_graphs: bool = False,
     listener: Listener = silent,
 ) -> TrainedModel:
     """Train a recipe on a dataset's training split and load the checkpoint that its validation split chose.
@@ -54,6 +55,7 @@ def train(
     - `start`: a run, imported or trained, whose network and tokenizer training starts from, in place of the recipe's.
     - `settings`: changes of the recipe: `["seed=1", "stages.stage-1.epochs=5"]` or `{"seed": 1}`.
     - `cpu`: use the CPU even where there is an accelerator.
+    - `cuda_graphs`: record a step once and replay it, on a CUDA device, in stages that allow it.
     - `listener`: called with each event of `limner.training.log`, e.g. to draw a progress bar.
 
     Raises `LimnerError` for what the caller can mend.
@@ -72,6 +74,7 @@ def train(
         resume=resume,
         listener=listener,
         cpu=cpu,
+        cuda_graphs=cuda_graphs,
     )
     # loaded from the folder, not handed over: the checkpoint that validation chose, as every later program gets it
     return load_model(folder, device="cpu" if cpu else None)

@@ -55,6 +55,9 @@ class DualEncoderSettings(Settings):
     def check_stage(self, stage: Any) -> None:
         """Raise `ValueError` for a stage (`limner.training.recipe.StageSettings`) that does not fit the network."""
 
+    def check_cross_encoder(self) -> None:
+        """Raise `ValueError` where the network as it is set can have no cross-encoder above it."""
+
     def with_folders(self: SettingsT, folders: Mapping[str, Path]) -> SettingsT:
         """The same network built from folders that hold, by part, what `DualEncoder.files` gave."""
         changes: dict[str, Any] = {}

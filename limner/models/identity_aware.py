@@ -6,15 +6,16 @@ Figure 2, implementation section 4.2.
 
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import nn
 
-from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
+from limner.models.dual_encoder import DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
+from limner.models.lstm_encoder import LSTMEncoder, LSTMEncoderSettings
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 
 
-class IdentityAwareSettings(DualEncoderSettings):
+class IdentityAwareSettings(LSTMEncoderSettings):
     """The settings of the identity-aware network of stage 1: both encoders and the embedding."""
 
     system: Literal["identity-aware"] = "identity-aware"
@@ -29,16 +30,16 @@ class IdentityAwareSettings(DualEncoderSettings):
     # a cross-encoder reads the states of its LSTM
     offers: ClassVar[frozenset[str]] = DualEncoderSettings.offers | {"states"}
 
-    @model_validator(mode="after")
-    def _words_have_a_table(self) -> "IdentityAwareSettings":
+    def check_cross_encoder(self) -> None:
+        """It starts from a table of word vectors, and learns it."""
         if self.text.bert is not None:
             raise ValueError(
-                "text.bert is of MNiL's LSTM alone; the cross-encoder reads a table of word vectors"
+                "a cross-encoder of this system reads a table of word vectors; set model.text.bert=null, or leave the "
+                "stages with `reranker_pairs` out"
             )
-        return self
 
 
-class IdentityAware(DualEncoder):
+class IdentityAware(LSTMEncoder):
     """v = the CNN's feature and s = the LSTM's last hidden state, each through a linear layer.
 
     Our name = their symbol: `embed_images` = v and `encode_texts` = s, before they are L2-normalised; `dim` = D.
@@ -50,7 +51,7 @@ class IdentityAware(DualEncoder):
         self, settings: IdentityAwareSettings, vocabulary_size: int, *, load_weights: bool = True
     ) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
-        text = TextLSTM(settings.text, vocabulary_size)
+        text = TextLSTM(settings.text, vocabulary_size, load_weights=load_weights)
         # lengths are left as they are: CMCELoss normalises what it
         # reads, and the pair loss takes them for its temperature
         super().__init__(

@@ -4,24 +4,21 @@ Source: Zhang et al., "Multi-Networks Joint Learning for Large-Scale Cross-Modal
 3.3, implementation section 4.1.
 """
 
-from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
 from limner.errors import SettingsError
-from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
-from limner.models.local_matching import LocalMatch
-from limner.models.text_encoder import FixedText
+from limner.models.lstm_encoder import LSTMEncoder, LSTMEncoderSettings
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 
 
-class MNiLSettings(DualEncoderSettings):
+class MNiLSettings(LSTMEncoderSettings):
     """The settings of MNiL's network: both encoders and their feature-map layers."""
 
     system: Literal["mnil"] = "mnil"
@@ -37,22 +34,6 @@ class MNiLSettings(DualEncoderSettings):
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of a feature that is dropped in training before its feature-map layer (not in the paper)."""
 
-    def parts(self) -> frozenset[str]:
-        """As of every network; a BERT stands in place of the word vectors."""
-        found = super().parts()
-        return found if self.text.bert is None else found - {"words"} | {"bert"}
-
-    def check_stage(self, stage: Any) -> None:
-        """A BERT is held fixed, and its states are of sentences that stand at the left."""
-        if self.text.bert is None:
-            return
-        if "bert" not in stage.frozen:
-            raise ValueError("MNiL's LSTM reads a BERT that is held fixed; add 'bert' to the stage's frozen")
-        if stage.position_shift:
-            raise ValueError(
-                "the states of BERT are of sentences that stand at the left; set position_shift=false"
-            )
-
     def identity(self) -> dict[str, Any]:
         """Without dropout, which changes no embedding of a trained network."""
         found = super().identity()
@@ -60,7 +41,7 @@ class MNiLSettings(DualEncoderSettings):
         return found
 
 
-class MNiL(DualEncoder):
+class MNiL(LSTMEncoder):
     """p = the feature map of the CNN's feature x, t = that of the mean y of the LSTM's word features.
 
     Our name = their symbol: `pool_images` = x and `text` = y, both L2-normalised before the feature-map layers (the
@@ -74,7 +55,6 @@ class MNiL(DualEncoder):
     """
 
     settings: MNiLSettings
-    text: TextLSTM
 
     def __init__(self, settings: MNiLSettings, vocabulary_size: int, *, load_weights: bool = True) -> None:
         backbone = build_backbone(settings.backbone, load_weights=load_weights)
@@ -98,36 +78,6 @@ class MNiL(DualEncoder):
                 )
             # the first step starts from orthonormal rows too
             self.after_step()
-
-    def embed_pairs(
-        self,
-        images: Tensor,
-        token_ids: Int64[Tensor, "rows words"],
-        phrases: Int64[Tensor, "rows words"] | None = None,
-        words_below: Float[Tensor, "rows words width"] | None = None,
-        *,
-        local: bool = False,
-    ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
-        """As every network does; `words_below` is what a BERT gave for the words of all sentences."""
-        if words_below is None:
-            return super().embed_pairs(images, token_ids, phrases)
-        pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
-        return self.embed_images(pooled), self.text_projection(self.text(token_ids, words_below)), {}
-
-    def kept_words(self, frozen: Collection[str]) -> FixedText | None:
-        """BERT, where the LSTM reads one."""
-        return self.text.bert if "bert" in frozen else None
-
-    def modules_of_parts(self) -> dict[str, list[nn.Module]]:
-        """As of every network; a BERT with its table is a part of its own in place of the word vectors."""
-        bert = self.text.bert
-        if bert is None:
-            return super().modules_of_parts()
-        found = super().modules_of_parts()
-        found["text"] = [module for module in self.text.children() if module is not bert]
-        found["bert"] = [bert]
-        del found["words"]
-        return found
 
     def after_step(self) -> None:
         """Make the feature maps orthonormal again, if the settings ask for it."""

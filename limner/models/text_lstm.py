@@ -39,7 +39,7 @@ class TextLSTMSettings(WordTableSettings):
     """Dropout on the word vectors (not in the paper)."""
     bert: BertSettings | None = None
     """A BERT held fixed, whose states of the words in their sentence stand in place of a table of word vectors;
-    `word_dim` is their width. MNiL alone (not in the paper). None = a table."""
+    `word_dim` is their width (not in the papers). None = a table."""
 
     @property
     def table_width(self) -> int | None:

@@ -469,6 +469,8 @@ class Recipe(Settings):
                 "a cross-encoder reads the states of words, of an LSTM or a text tower; "
                 f"{' and '.join(f'model.system={name}' for name in systems_offering('states'))} offers them"
             )
+        if any(kinds):
+            self.model.check_cross_encoder()
         return self
 
     def classes_needed(self) -> bool:

@@ -5,7 +5,6 @@ import torch
 from torch.nn.functional import normalize
 
 from limner.errors import SettingsError
-from limner.models.identity_aware import IdentityAwareSettings
 from limner.models.image import BackboneSettings
 from limner.models.mnil import MNiL, MNiLSettings
 from limner.models.text_bert import BertSettings
@@ -23,55 +22,11 @@ def tiny(**changes: object) -> Any:  # its heads and its text path are more than
     return MNiL(settings.replace(**changes), 30)
 
 
-def bert_text() -> TextLSTMSettings:
-    """An LSTM above a small BERT that starts at random."""
-    bert = BertSettings(model=None, layers=1, hidden="last", width=8, heads=2)
-    return TextLSTMSettings(words=8, word_dim=8, hidden=18, layers=2, feature="mean", bert=bert)
-
-
 def test_every_parameter_is_in_exactly_one_part() -> None:
     model = tiny()
     listed = [id(parameter) for part in model.parts().values() for parameter in part]
     assert len(listed) == len(set(listed))
     assert set(listed) == {id(parameter) for parameter in model.parameters()}
-
-
-def test_a_bert_is_a_part_of_its_own() -> None:
-    model = tiny(text=bert_text())
-    assert set(model.parts()) == model.settings.parts()
-    listed = [id(parameter) for part in model.parts().values() for parameter in part]
-    assert len(listed) == len(set(listed))
-    assert set(listed) == {id(parameter) for parameter in model.parameters()}
-    assert model.kept_words({"bert"}) is model.text.bert
-    assert model.kept_words({"text"}) is None
-
-
-def test_sentences_whose_words_were_read_before_have_the_same_embedding() -> None:
-    model = tiny(text=bert_text()).eval()
-    pooled, numbers = torch.randn(3, 64), torch.randint(1, 30, (3, 8))
-    below = model.text.bert(numbers)
-    for given in (None, below):
-        images, texts, _ = model.embed_pairs(pooled, numbers, words_below=given)
-        torch.testing.assert_close(images, model.embed_images(pooled))
-        torch.testing.assert_close(texts, model.encode_texts(numbers))
-    assert not torch.allclose(model.embed_pairs(pooled, numbers, words_below=2 * below)[1], texts)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"frozen": ()}, "add 'bert'"), ({"frozen": ("bert",), "position_shift": True}, "position_shift=false")],
-)
-def test_a_bert_is_held_fixed_and_its_sentences_stand_at_the_left(
-    changes: dict[str, Any], message: str
-) -> None:
-    stage = StageSettings(name="s", position_shift=False).replace(**changes)
-    with pytest.raises(ValueError, match=message):
-        MNiLSettings(text=bert_text()).check_stage(stage)
-
-
-def test_identity_awares_words_have_a_table() -> None:
-    with pytest.raises(SettingsError, match="MNiL's LSTM alone"):
-        IdentityAwareSettings.parse({"text": bert_text().model_dump()})
 
 
 def test_features_are_normalised_before_the_feature_maps() -> None:
