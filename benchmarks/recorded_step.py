@@ -55,8 +55,8 @@ def main() -> None:
                 optimiser.step()
 
         ways = {
-            "kernel by kernel": lambda: updated(usual),  # noqa: B023
-            "recorded": lambda: updated(replayed),  # noqa: B023
+            "kernel by kernel": lambda: updated(usual),
+            "recorded": lambda: updated(replayed),
             "replay alone": replayed,
         }
         times: dict[str, list[float]] = {name: [] for name in ways}

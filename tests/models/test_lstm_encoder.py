@@ -76,5 +76,5 @@ def test_a_bert_is_held_fixed_and_its_sentences_stand_at_the_left(
 def test_a_cross_encoder_needs_a_table_of_word_vectors() -> None:
     recipe = toy_reranking()
     fixed = tuple(stage.replace(frozen=(*stage.frozen, "bert")) for stage in recipe.stages[:1])
-    with pytest.raises(SettingsError, match="text.bert=null"):
+    with pytest.raises(SettingsError, match=r"text\.bert=null"):
         recipe.replace(model=_above_bert(recipe), stages=(*fixed, *recipe.stages[1:]))

@@ -7,9 +7,7 @@ from torch.nn.functional import normalize
 from limner.errors import SettingsError
 from limner.models.image import BackboneSettings
 from limner.models.mnil import MNiL, MNiLSettings
-from limner.models.text_bert import BertSettings
 from limner.models.text_lstm import TextLSTMSettings
-from limner.training.recipe import StageSettings
 
 
 def tiny(**changes: object) -> Any:  # its heads and its text path are more than modules
