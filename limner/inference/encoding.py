@@ -1,5 +1,6 @@
 """Embeddings of a network: the test-time path that validation, evaluation and search all share."""
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -95,8 +96,14 @@ class Encoding:
         return self._unit_images(embedded).cpu()
 
     @torch.inference_mode()
-    def token_ids(self, token_ids: Int64[np.ndarray, "sentences words"]) -> Float[Tensor, "sentences dim"]:
+    def token_ids(
+        self,
+        token_ids: Int64[np.ndarray, "sentences words"],
+        words_below: Callable[[range], Float[np.ndarray, "batch words width"]] | None = None,
+    ) -> Float[Tensor, "sentences dim"]:
         """Unit embeddings of sentences given as token ids, left-aligned, on the CPU.
+
+        `words_below` gives what `DualEncoder.kept_words` has for some of them, where that was computed before.
 
         With more places than one (`test_positions`) the embeddings of a sentence's places are averaged before they are
         normalised, as those of a picture's views.
@@ -105,7 +112,9 @@ class Encoding:
         rows = []
         for start in range(0, len(token_ids), SENTENCES):
             block = token_ids[start : start + SENTENCES]
-            if positions == 1:
+            if words_below is not None:
+                embedded = self._embed_words(block, words_below(range(start, start + len(block))))
+            elif positions == 1:
                 embedded = self._embed_words(block)
             else:
                 placed, owners = place_evenly(block, positions)
@@ -118,9 +127,14 @@ class Encoding:
             rows.append(self._unit_texts(embedded).cpu())
         return torch.cat(rows) if rows else torch.empty(0, self.dim)
 
-    def _embed_words(self, token_ids: Int64[np.ndarray, "rows words"]) -> Float[Tensor, "rows dim"]:
+    def _embed_words(
+        self,
+        token_ids: Int64[np.ndarray, "rows words"],
+        words_below: Float[np.ndarray, "rows kept_words width"] | None = None,
+    ) -> Float[Tensor, "rows dim"]:
+        below = None if words_below is None else torch.from_numpy(words_below).to(self.device)
         with evaluating(self.model), autocast(self.precision, self.device):
-            return self.model.encode_texts(torch.from_numpy(token_ids).to(self.device)).float()
+            return self.model.encode_texts(torch.from_numpy(token_ids).to(self.device), below).float()
 
 
 def _unit(embedded: Float[Tensor, "rows dim"]) -> Float[Tensor, "rows dim"]:

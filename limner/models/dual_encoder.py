@@ -211,9 +211,17 @@ class DualEncoder(PartedNetwork):
         out: Tensor = self.image_projection(pooled)
         return out
 
-    def encode_texts(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch dim"]:
-        """Embeddings of token ids, not normalised."""
-        out: Tensor = self.text_projection(self.text(token_ids))
+    def encode_texts(
+        self,
+        token_ids: Int64[Tensor, "batch words"],
+        words_below: Float[Tensor, "kept kept_words width"] | None = None,
+    ) -> Float[Tensor, "batch dim"]:
+        """Embeddings of token ids, not normalised.
+
+        `words_below` is what `kept_words` gives for them, where that was computed before.
+        """
+        feature = self.text(token_ids) if words_below is None else self.text(token_ids, words_below)
+        out: Tensor = self.text_projection(feature)
         return out
 
     def encode_texts_with(
@@ -246,7 +254,7 @@ class DualEncoder(PartedNetwork):
         """
         # pixels are uint8; floats are what the feature cache keeps of a frozen backbone
         pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
-        return self.embed_images(pooled), self.encode_texts(token_ids), {}
+        return self.embed_images(pooled), self.encode_texts(token_ids, words_below), {}
 
     def kept_words(self, frozen: Collection[str]) -> FixedText | None:
         """The layer whose features of sentences never change while these parts are frozen; None = there is none."""

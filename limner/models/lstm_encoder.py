@@ -1,13 +1,11 @@
 """Dual encoders with an LSTM, above a table of word vectors or above a BERT that is held fixed."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
-from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import nn
 
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
-from limner.models.local_matching import LocalMatch
 from limner.models.text_encoder import FixedText
 from limner.models.text_lstm import TextLSTM, TextLSTMSettings
 
@@ -39,21 +37,6 @@ class LSTMEncoder(DualEncoder):
     """A dual encoder whose text encoder is an LSTM."""
 
     text: TextLSTM
-
-    def embed_pairs(
-        self,
-        images: Tensor,
-        token_ids: Int64[Tensor, "rows words"],
-        phrases: Int64[Tensor, "rows words"] | None = None,
-        words_below: Float[Tensor, "rows words width"] | None = None,
-        *,
-        local: bool = False,
-    ) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "texts dim"], Mapping[str, LocalMatch]]:
-        """As every network does; `words_below` is what a BERT gave for the words of all sentences."""
-        if words_below is None:
-            return super().embed_pairs(images, token_ids, phrases)
-        pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
-        return self.embed_images(pooled), self.text_projection(self.text(token_ids, words_below)), {}
 
     def kept_words(self, frozen: Collection[str]) -> FixedText | None:
         """BERT, where the LSTM reads one."""

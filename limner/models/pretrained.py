@@ -288,7 +288,7 @@ class Pretrained(LevelledEncoder):
         `local` compares the parts of all pairs, from the same pass of each tower as the embeddings.
         """
         if not local:
-            texts = self._texts(token_ids, words_below)
+            texts = self.encode_texts(token_ids, words_below)
             pooled = self.pool_cached(images) if images.is_floating_point() else self.pool_images(images)
             return self.embed_images(pooled), texts, {}
         if images.is_floating_point():
@@ -307,10 +307,14 @@ class Pretrained(LevelledEncoder):
         similarity = maxsim(self.late.regions(feature_map).flatten(1, 2), self.late.words(states), present)
         return self.embed_images(pooled), texts, {"late": LocalMatch(similarity, present.any(dim=1))}
 
-    def _texts(self, token_ids: Tensor, words_below: Tensor | None) -> Float[Tensor, "texts dim"]:
-        """Embeddings of sentences, not normalised."""
+    def encode_texts(
+        self,
+        token_ids: Int64[Tensor, "batch words"],
+        words_below: Float[Tensor, "kept kept_words channels"] | None = None,
+    ) -> Float[Tensor, "batch dim"]:
+        """As of every network; `words_below` are of the first of the sentences."""
         if words_below is None:
-            return self.encode_texts(token_ids)
+            return super().encode_texts(token_ids)
         kept = len(words_below)
         features = (
             self.text.feature_of(words_below.float(), token_ids[:kept])
@@ -319,7 +323,7 @@ class Pretrained(LevelledEncoder):
         )
         texts: Tensor = self.text_projection(features)
         # rows beside the batch, of mined negatives, are not in the cache
-        return texts if kept == len(token_ids) else torch.cat([texts, self.encode_texts(token_ids[kept:])])
+        return texts if kept == len(token_ids) else torch.cat([texts, super().encode_texts(token_ids[kept:])])
 
     def _read(
         self, token_ids: Tensor, words_below: Tensor | None

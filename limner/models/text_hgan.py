@@ -148,10 +148,14 @@ class HierarchicalText(TextEncoder):
             return {}
         return self.bert.files()
 
-    def forward(self, token_ids: Int64[Tensor, "batch words"]) -> Float[Tensor, "batch {self.channels}"]:
-        """T_g alone."""
+    def forward(
+        self,
+        token_ids: Int64[Tensor, "batch words"],
+        words_below: Float[Tensor, "batch words width"] | None = None,
+    ) -> Float[Tensor, "batch {self.channels}"]:
+        """T_g alone; `words_below` as `encode` takes them."""
         token_ids, present = up_to_the_longest(token_ids)
-        return self._summarised(self._attended(self._entered(token_ids), present), present)
+        return self._summarised(self._attended(self._entered(token_ids, words_below), present), present)
 
     def encode(
         self,
@@ -167,11 +171,7 @@ class HierarchicalText(TextEncoder):
         token_ids, present = up_to_the_longest(token_ids)
         # rows are cut to the longest sentence, so what stands beside the token ids is cut likewise
         phrases = phrases[:, : token_ids.shape[1]]
-        if words_below is None:
-            entered = self._entered(token_ids)
-        else:
-            # a fixed BERT is run once; the feature cache keeps what it gives in float16
-            entered = self.entry(words_below[:, : token_ids.shape[1]].float())
+        entered = self._entered(token_ids, words_below)
         words = self._attended(entered, present)
         of_phrases, found = attended_phrases(self.phrase_attention, entered, phrases)
         return SentenceParts(
@@ -185,12 +185,17 @@ class HierarchicalText(TextEncoder):
         assert self.bert is not None
         # 1,024 words at a time: BERT's 13 hidden states of 30,000 words with [CLS] and [SEP] would be 3.6 GB
         alone = torch.arange(1, len(self.bert.pieces), device=self.entry.weight.device)
-        return torch.cat([self._entered(block[:, None])[:, 0] for block in torch.split(alone, 1024)])
+        return torch.cat([self._entered(block[:, None], None)[:, 0] for block in torch.split(alone, 1024)])
 
-    def _entered(self, token_ids: Tensor) -> Float[Tensor, "batch words dim"]:
-        below = self.vectors if self.vectors is not None else self.bert
-        assert below is not None
-        entered: Tensor = self.entry(below(token_ids))
+    def _entered(self, token_ids: Tensor, words_below: Tensor | None) -> Float[Tensor, "batch words dim"]:
+        if words_below is None:
+            below = self.vectors if self.vectors is not None else self.bert
+            assert below is not None
+            found = below(token_ids)
+        else:
+            # a fixed BERT is run once; the feature cache keeps what it gives in float16
+            found = words_below[:, : token_ids.shape[1]].float()
+        entered: Tensor = self.entry(found)
         return entered
 
     def _attended(self, entered: Tensor, present: Tensor) -> Float[Tensor, "batch words dim"]:

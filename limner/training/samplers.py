@@ -92,8 +92,7 @@ class BatchSource:
             images = encoding.cached(cached[:, :1])
         else:
             images = encode_all(self.data.train_pictures, encoding)
-        # Left-aligned, as at testing.
-        texts = encoding.token_ids(pairs.layout(np.arange(len(pairs.sentences)), self.words, None))
+        texts = self.embedded(encoding, np.arange(len(pairs.sentences)))
         return EmbeddingBank(images, pairs.groups, texts, pairs.groups[pairs.sentence_image])
 
     def spread(self, most: int) -> tuple[Float[Tensor, "images dim"], Float[Tensor, "sentences dim"]]:
@@ -108,7 +107,17 @@ class BatchSource:
         else:
             blocks = np.array_split(images, -(-len(images) // encoding.batch))
             seen = torch.cat([encoding.pixels(self.data.train_pictures.centred(block)) for block in blocks])
-        return seen, encoding.token_ids(pairs.layout(sentences, self.words, None))
+        return seen, self.embedded(encoding, sentences)
+
+    def embedded(
+        self, encoding: Encoding, sentences: Int64[np.ndarray, " rows"]
+    ) -> Float[Tensor, "rows dim"]:
+        """Sentences left-aligned, as at testing; what a fixed layer gave for them is not computed again."""
+        below = self.words_below
+        return encoding.token_ids(
+            self.data.pairs.layout(sentences, self.words, None),
+            None if below is None else lambda rows: below.rows(sentences[rows.start : rows.stop], self.words),
+        )
 
 
 @dataclass(frozen=True)
@@ -233,7 +242,7 @@ class SextupleSampler(Sampler):
                 embedded = encoding.cached(source.cached[images, 0][:, None])
             else:
                 embedded = encoding.pixels(source.data.train_pictures.centred(images))
-            texts = encoding.token_ids(pairs.layout(sentences, source.words, None))
+            texts = source.embedded(encoding, sentences)
             pushed = embedded, texts, torch.from_numpy(images), torch.from_numpy(sentences)
             # The buffers were moved with the objective; embeddings come back on the CPU.
             self.queue.push(*(part.to(self.queue.images.device) for part in pushed))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from safetensors.torch import load_file
 
 import limner
@@ -15,10 +16,14 @@ from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.losses import Sextuple
 from limner.losses.sextuple import Direction
-from limner.models.text_bert import BertSettings
+from limner.models.text_bert import BertSettings, BertWords
+from limner.training.log import silent
 from limner.training.loop import train
 from limner.training.objective import Objective, TrainingBatch
+from limner.training.prepare import prepare
 from limner.training.recipe import Recipe
+from limner.training.samplers import BatchSource
+from limner.training.sentence_features import sentence_features
 from tests.toy import toy_mnil
 from tests.training.interrupted import (
     STATE,
@@ -87,6 +92,28 @@ def test_stopped_and_resumed_above_a_bert_and_every_row_has_its_words(
     stopped_and_resumed(toys, recipe, tmp_path / "run", kill_at=5)
     same_run(tmp_path / "run", tmp_path / "whole")
     assert limner.load(tmp_path / "run", device="cpu").encode_texts(["a red bar"]).shape == (1, 16)
+
+
+def test_sentences_whose_words_are_cached_are_embedded_without_the_bert(
+    toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = prepare(above_bert(), toys.split("train"), toys.split("val"))
+    source = BatchSource(data, 0, Accelerator(cpu=True), "fp32", silent)
+    chosen = np.array([3, 0, 7])
+    expected = source.embedded(source.encoding(), chosen)
+    layer = data.objective.model.kept_words({"bert"})
+    assert isinstance(layer, BertWords)
+    source.words_below = sentence_features(
+        layer, data.pairs.sentences, source.words, precision="fp32", folder=tmp_path
+    )
+
+    def forbidden(*given: object) -> None:
+        raise AssertionError("the BERT was asked again")
+
+    monkeypatch.setattr(BertWords, "forward", forbidden)
+    found = source.embedded(source.encoding(), chosen)
+    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+    assert not torch.allclose(found, found.roll(1, 0), atol=2e-3)
 
 
 def test_kill_9_keeps_the_queue(toys: Dataset, run: Path, tmp_path: Path) -> None:
