@@ -69,6 +69,12 @@ RECIPES: dict[str, RecipeEntry] = {
         "Scenes on two cores: MobileNetV2 held fixed, each picture an identity, and what it finds re-ranked.",
         ("flickr8k",),
     ),
+    "identity-aware-flickr8k-strong": RecipeEntry(
+        "limner.recipes.identity_aware:identity_aware_flickr8k_strong",
+        PICTURES,
+        "CMCE and an LSTM above two pretrained towers: MiniLM beside MobileNetV2, stage 1 alone.",
+        ("flickr8k",),
+    ),
     "identity-aware-birds": RecipeEntry(
         "limner.recipes.identity_aware:identity_aware_birds",
         PICTURES,
