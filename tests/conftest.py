@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from limner.data.records import Dataset
 from limner.training.loop import train
+from tests.recordings import keep_recordings
 from tests.toy import draw_toys, toy_dataset, toy_hgan, toy_late, toy_recipe, toy_reranking
 
 # without a deadline: no test asserts a time, and a busy machine would fail one example in a few thousand
@@ -20,12 +21,14 @@ settings.load_profile("ci" if os.environ.get("CI") else "limner")
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Small tensors run fastest on one thread; caches go where the tests end."""
+    """Small tensors run fastest on one thread; caches go where the tests end, as do recorded towers."""
     torch.set_num_threads(1)
     # each training ends with a full collection, which goes through the modules of all that is imported otherwise
     gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIMNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        base = tmp_path_factory.getbasetemp()
+        keep_recordings((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "recordings", patch)
         yield
 
 
