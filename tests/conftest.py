@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from limner.data.records import Dataset
 from limner.training.loop import train
+from tests.recordings import keep_recordings
 from tests.toy import draw_toys, toy_dataset, toy_hgan, toy_late, toy_recipe, toy_reranking
 
 # without a deadline: no test asserts a time, and a busy machine would fail one example in a few thousand
@@ -18,14 +19,34 @@ settings.register_profile("ci", parent=settings.get_profile("limner"), derandomi
 settings.load_profile("ci" if os.environ.get("CI") else "limner")
 
 
+_KEPT = {"collections": 0}
+
+
+def pytest_runtest_setup() -> None:
+    """Take what tests have imported out of the full collections: each training ends with two, over all there is."""
+    done = gc.get_stats()[2]["collections"]
+    if done == _KEPT["collections"]:
+        return
+    # frozen objects are not among them
+    if len(gc.get_objects()) > 50_000:
+        gc.collect()
+        gc.freeze()
+    _KEPT["collections"] = gc.get_stats()[2]["collections"]
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Small tensors run fastest on one thread; caches go where the tests end."""
+    """Small tensors run fastest on one thread; caches go where the tests end, as do recorded towers."""
     torch.set_num_threads(1)
     # each training ends with a full collection, which goes through the modules of all that is imported otherwise
     gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LIMNER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        # each client of httpx reads all certificates, in 40 ms; no test speaks TLS
+        patch.delenv("SSL_CERT_FILE", raising=False)
+        patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("certificates")))
+        base = tmp_path_factory.getbasetemp()
+        keep_recordings((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "recordings", patch)
         yield
 
 

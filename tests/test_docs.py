@@ -47,10 +47,16 @@ def _prose(page: Path) -> str:
     return re.sub(r"^```.*?^```$", "", _text(page), flags=re.MULTILINE | re.DOTALL)
 
 
+@pytest.fixture(scope="module")
+def generated() -> dict[str, str]:
+    """The generated pages, made once: it takes seconds."""
+    return generator.pages()
+
+
 @pytest.mark.parametrize("name", GENERATED)
-def test_generated_page_is_current(name: str) -> None:
-    assert set(GENERATED) == generator.pages().keys()
-    assert _text(DOCS / name) == generator.pages()[name], f"docs/{name} is out of date; run `make docs`"
+def test_generated_page_is_current(name: str, generated: dict[str, str]) -> None:
+    assert set(GENERATED) == generated.keys()
+    assert _text(DOCS / name) == generated[name], f"docs/{name} is out of date; run `make docs`"
 
 
 def test_every_command_and_option_is_documented() -> None:
@@ -309,9 +315,13 @@ def test_there_are_examples() -> None:
 
 
 def test_the_generator_writes_what_it_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    generated: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(generator, "DOCS", tmp_path)
+    monkeypatch.setattr(generator, "pages", lambda: generated)
     generator.main()
-    assert {file.name: _text(file) for file in tmp_path.iterdir()} == generator.pages()
+    assert {file.name: _text(file) for file in tmp_path.iterdir()} == generated
     assert capsys.readouterr().out.splitlines() == [f"docs/{name}" for name in GENERATED]

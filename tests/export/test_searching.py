@@ -21,6 +21,7 @@ from limner.inference.trained import load_model
 from limner.sealed_json import KEY, sealed
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
+from tests.export.needs import need_openvino
 
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
@@ -79,7 +80,7 @@ def test_a_search_imports_no_torch(
     engine: str, export: Path, store: Path, toy_run: Path, tmp_path: Path
 ) -> None:
     if engine == "openvino":
-        pytest.importorskip("openvino")
+        need_openvino()
         export = export_run(
             load_model(toy_run, device="cpu", precision="fp32"), tmp_path / "export", format="openvino"
         )

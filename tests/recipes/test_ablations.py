@@ -22,18 +22,20 @@ def _weights(stage: StageSettings) -> tuple[float, float, float, float]:
     return ranking, visual, textual, joint
 
 
+_MADE = {name: get_recipe(name) for name in RECIPES}
+
 _FITTING = [
-    (table, recipe)
+    (table, name)
     for table in TABLES
-    for recipe, make in ((name, entry.load()) for name, entry in RECIPES.items())
-    if (len(make().stages) > 1 and (make().cross_encoder is not None) == TABLES[table].matching)
-    and TABLES[table].system in (None, make().model.system)
+    for name, recipe in _MADE.items()
+    if (len(recipe.stages) > 1 and (recipe.cross_encoder is not None) == TABLES[table].matching)
+    and TABLES[table].system in (None, recipe.model.system)
     # Table 6 is about what a table of word vectors starts from, and Table 7 shifts sentences, as no fixed BERT takes
     # them
-    and (table != "dual-path-table-6" or make().model.text.table_width is not None)
-    and (table != "dual-path-table-7" or getattr(make().model.text, "bert", None) is None)
+    and (table != "dual-path-table-6" or recipe.model.text.table_width is not None)
+    and (table != "dual-path-table-7" or getattr(recipe.model.text, "bert", None) is None)
     # HGAN's tables are for its recipes of one stage, and those of others shift sentences or take levels away
-    and make().model.system != "hgan"
+    and recipe.model.system != "hgan"
 ]
 
 

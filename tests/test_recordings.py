@@ -1,0 +1,51 @@
+"""A tower is taken from an earlier test only if it is the same in all that is recorded of it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from limner.data.transforms import ImageSettings
+from limner.export import onnx_files, run
+from tests.recordings import keep_recordings
+
+
+class _Tower(nn.Module):
+    def __init__(self, images: ImageSettings, bias: float = 0.0) -> None:
+        super().__init__()
+        self.layer, self.images = nn.Linear(2, 2), images
+        with torch.no_grad():
+            self.layer.weight.fill_(1)
+            self.layer.bias.fill_(bias)
+
+
+def test_another_weight_setting_or_input_is_recorded_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: list[nn.Module] = []
+
+    def record(tower: nn.Module, example: Tensor, name: str, path: Path, *, any_length: bool = False) -> None:
+        del example, name, any_length
+        assert not tower.training
+        recorded.append(tower)
+        path.write_text(str(len(recorded)))
+
+    monkeypatch.setattr(onnx_files, "write_onnx", record)
+    keep_recordings(tmp_path / "kept", monkeypatch)
+    images, example = ImageSettings(resize=(4, 4), crop=(4, 4)), torch.zeros(2, 2)
+    different = (
+        (_Tower(images), example, "pixels"),
+        (_Tower(images, bias=1e-6), example, "pixels"),
+        (_Tower(images.replace(flip=not images.flip)), example, "pixels"),
+        (_Tower(images), torch.zeros(2, 3), "pixels"),
+        (_Tower(images), example, "image"),
+    )
+    for count, (tower, given, name) in enumerate(different, start=1):
+        # the second time it is another module of the same content
+        for one in (tower, _Tower(tower.images, bias=tower.layer.bias.tolist()[0])):
+            vars(run)["write_onnx"](one, given, name, tmp_path / "tower.onnx")
+            assert len(recorded) == count
+            assert (tmp_path / "tower.onnx").read_text() == str(count)
+    vars(run)["write_onnx"](_Tower(images), example, "pixels", tmp_path / "tower.onnx", any_length=True)
+    assert len(recorded) == len(different) + 1
