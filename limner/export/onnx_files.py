@@ -47,9 +47,7 @@ def write_onnx(tower: nn.Module, example: Tensor, name: str, path: Path, *, any_
 
 
 @torch.no_grad()
-def write_graph(
-    tower: nn.Module, inputs: Mapping[str, Example], outputs: Sequence[str], path: Path
-) -> None:
+def write_graph(tower: nn.Module, inputs: Mapping[str, Example], outputs: Sequence[str], path: Path) -> None:
     """Record a module and write it as ONNX.
 
     Inputs and outputs are named in the order in which the module takes and gives them. Weights beyond 1.8 GB stand in

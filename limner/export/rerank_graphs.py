@@ -140,7 +140,7 @@ class _StatesOfWords(nn.Module):
         self.text = cross_encoder.text
 
     def forward(self, token_ids: Tensor) -> tuple[Tensor, Tensor]:
-        return self.text.encode_words(token_ids) 
+        return self.text.encode_words(token_ids)
 
 
 class _CoAttentionPairs(nn.Module):
@@ -154,9 +154,7 @@ class _CoAttentionPairs(nn.Module):
         images, sentences = regions.shape[0], words.shape[0]
         # a row a pair, which is what the network reads
         seen = regions.flatten(1, 2)[:, None].expand(-1, sentences, -1, -1).flatten(0, 1)
-        said, there = (
-            part[None].expand(images, *part.shape).flatten(0, 1) for part in (words, present)
-        )
+        said, there = (part[None].expand(images, *part.shape).flatten(0, 1) for part in (words, present))
         match = self.co_attention(seen, said, there)
         found = (match.logits, match.of_regions, match.of_words)
         return tuple(part.unflatten(0, (images, sentences)) for part in found if part is not None)
@@ -203,7 +201,8 @@ class _Cut(nn.Module):
 
     def forward(self, last: Tensor) -> Tensor:
         joined = torch.cat([self.branches[level](last) for level in self.levels], dim=2)
-        return joined.unflatten(1, self.shape[:2])
+        found: Tensor = joined.reshape(-1, *self.shape)
+        return found
 
 
 class _ProjectedSentences(nn.Module):
@@ -214,7 +213,9 @@ class _ProjectedSentences(nn.Module):
         self.model = model
 
     def forward(self, token_ids: Tensor, phrases: Tensor | None = None) -> tuple[Tensor, ...]:
-        parts = self.model.sentence_parts(token_ids, torch.zeros_like(token_ids) if phrases is None else phrases)
+        parts = self.model.sentence_parts(
+            token_ids, torch.zeros_like(token_ids) if phrases is None else phrases
+        )
         projected = self.model.project_sentences(parts).values()
         return tuple(part for one in projected for part in (one.score, one.relevance, one.present))
 

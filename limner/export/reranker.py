@@ -68,7 +68,9 @@ class ExportedReranker:
         with np.errstate(over="ignore"):
             half = np.concatenate(rows).astype(np.float16)
         if not np.isfinite(half).all():
-            raise DataError("the features of the regions are NaN or beyond what half precision holds (65,504)")
+            raise DataError(
+                "the features of the regions are NaN or beyond what half precision holds (65,504)"
+            )
         return half
 
     def region_features_of_cached(

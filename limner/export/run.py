@@ -182,7 +182,9 @@ def write_rerank_part(model: TrainedModel, graphs: RerankGraphs, part: str, path
         pixels = torch.zeros(_EXAMPLE, *model.images.crop, 3, dtype=torch.uint8)
         write_graph(graphs.regions, {PIXELS: Example(pixels)}, ["regions"], path)
     elif part == "sentence":
-        write_graph(with_recorded_lstms(graphs.sentence), graphs.sentence_inputs(words), graphs.sentence_outputs, path)
+        write_graph(
+            with_recorded_lstms(graphs.sentence), graphs.sentence_inputs(words), graphs.sentence_outputs, path
+        )
     else:
         write_graph(graphs.pairs, graphs.pair_inputs(words), graphs.pair_outputs, path)
 

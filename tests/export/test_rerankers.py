@@ -33,7 +33,7 @@ from tests.export.test_towers import drawn_run
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
 
-PICTURES, SENTENCES = 40, 40
+PICTURES, SENTENCES = 24, 20
 """Drawn pictures and sentences whose pairs are compared."""
 
 QUERY = "a red square on white"
@@ -177,7 +177,8 @@ def test_an_exported_reranker_agrees_with_its_run(
                 attention, expected = getattr(told, kind), getattr(right, kind)
                 assert (attention is None) == (expected is None)
                 if expected is not None:
-                    np.testing.assert_allclose(attention, expected, atol=1e-5)
+                    # late interaction's is of cosines times 100
+                    np.testing.assert_allclose(attention, expected, atol=1e-4)
     similarities = np.linspace(-1, 1, len(regions), dtype=np.float32)
     logits = own.rerank(sentences[0], regions).logits
     scores = own.scores(similarities, logits)
@@ -187,8 +188,10 @@ def test_an_exported_reranker_agrees_with_its_run(
     vectors = [random.normal(size=(count, 3)).astype(np.float32) for count in (PICTURES, SENTENCES)]
     for pairs in (300, 10):
         rows = random.integers(0, PICTURES, pairs), random.integers(0, SENTENCES, pairs)
-        scored = [one.pair_scorer(vectors[0], vectors[1], regions, sentences)(*rows) for one in (other, own)]
-        np.testing.assert_allclose(*scored, atol=1e-5, rtol=1e-5)
+        found, wanted = (
+            one.pair_scorer(vectors[0], vectors[1], regions, sentences)(*rows) for one in (other, own)
+        )
+        np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +207,9 @@ def searched(
     def searched(name: str) -> tuple[TrainedModel, Path, Path]:
         run, out, store = runs(name), folder / f"{name}-export", folder / name
         if not out.exists():
-            index_pictures(run, store_for(run, run.path, store), [record.image for record in toys.records[:40]])
+            index_pictures(
+                run, store_for(run, run.path, store), [record.image for record in toys.records[:40]]
+            )
 
             def text_alone(model: TrainedModel, tower: str, path: Path) -> None:
                 if tower == "text" or name == "co-attention":
@@ -214,9 +219,7 @@ def searched(
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("limner.export.run.write_tower", text_alone)
-                patch.setattr(
-                    "limner.export.run.write_rerank_part", _taken_over(exports(name, "onnx").path)
-                )
+                patch.setattr("limner.export.run.write_rerank_part", _taken_over(exports(name, "onnx").path))
                 export_run(run, out)
         return run, store, out
 
@@ -228,7 +231,7 @@ def test_a_search_re_ranks_as_the_run_does(
     name: str, searched: Callable[[str], tuple[TrainedModel, Path, Path]], toys: Dataset
 ) -> None:
     run, store, export = searched(name)
-    sentences = [sentence for record in toys.records for sentence in record.sentences][:30]
+    sentences = [sentence for record in toys.records for sentence in record.sentences][:10]
     with limner.open_store(store, run=run) as own, limner.open_store(store, run=export) as other:
         assert other.info().reranks
         for text in (QUERY, *sentences):
@@ -243,7 +246,9 @@ def test_a_search_re_ranks_as_the_run_does(
                     if hit.attention is not None:
                         assert right.attention is not None
                         np.testing.assert_allclose(
-                            np.array(hit.attention.of_regions), np.array(right.attention.of_regions), atol=1e-4
+                            np.array(hit.attention.of_regions),
+                            np.array(right.attention.of_regions),
+                            atol=1e-4,
                         )
         unranked = [hit.path for hit in other.search(QUERY, rerank=0)]
         assert [hit.path for hit in other.search(QUERY, rerank="all")] != unranked
@@ -288,7 +293,7 @@ def test_pictures_are_added_with_their_regions(
     files = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, files, images[:3])
     assert index_pictures(load_export(export), files, images[3:]).added == 3
-    keys = [str(image) for image in images]
+    keys = [files.entries()[str(image)].id for image in images]
     np.testing.assert_allclose(
         files.region_features(keys).astype(np.float32),
         run.encode_regions(images).astype(np.float32),
@@ -304,7 +309,9 @@ def test_an_export_in_int8_re_ranks_and_adds_no_pictures(
     pixels = drawn_pixels(run, 4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("limner.export.run.write_tower", lambda model, name, path: path.write_bytes(b""))
-        patch.setattr("limner.export.run.write_rerank_part", _taken_over(exports("co-attention", "onnx").path))
+        patch.setattr(
+            "limner.export.run.write_rerank_part", _taken_over(exports("co-attention", "onnx").path)
+        )
         patch.setattr("limner.export.run.to_int8", _to_int8_unless_empty)
         export = load_export(export_run(run, tmp_path / "export", calibration=CalibrationRows(pixels)))
     own, other = run.reranker, export.reranker

@@ -125,7 +125,9 @@ def drawn_run(recipe: Recipe, folder: Path, template: TrainedModel) -> TrainedMo
         "model": recipe.model.model_dump(mode="json"),
         "images": recipe.images.model_dump(mode="json"),
         "tokenizer": tokenizer.to_description(),
-        "cross_encoder": None if recipe.cross_encoder is None else recipe.cross_encoder.model_dump(mode="json"),
+        "cross_encoder": None
+        if recipe.cross_encoder is None
+        else recipe.cross_encoder.model_dump(mode="json"),
         "files": network.files(),
     }
     folder.mkdir()
