@@ -33,10 +33,10 @@ def to_int8(file: Path, name: str, pixels: np.ndarray | None) -> None:
 def quantise_images(source: Path, target: Path, name: str, pixels: np.ndarray) -> None:
     """Write an image tower with convolutions and products in int8, scales measured on these pictures.
 
-    Weights have a scale a channel. The first and the last convolution stay in fp32, and depthwise ones, whose channels
-    differ most in range: of 20.0 R@1 image→text of a dual-path with MobileNetV2 (Flickr8k, validation) 12.9 were left
-    with all of them in int8, 19.0 without these, and 20.0 with ranges of 99.99 % of the activations, too. OpenVINO
-    reads the same file.
+    Weights have a scale a channel and seven bits, activations are whole numbers around 0. The first and the last
+    convolution of each view stay in fp32, and depthwise ones, whose channels differ most in range: of 20.0 R@1
+    image→text of a dual-path with MobileNetV2 (Flickr8k, validation) 12.9 were left with all of them in int8.
+    OpenVINO reads the same file.
     """
     from onnxruntime.quantization import (
         CalibrationDataReader,
@@ -64,7 +64,7 @@ def quantise_images(source: Path, target: Path, name: str, pixels: np.ndarray) -
             quant_format=QuantFormat.QDQ,
             op_types_to_quantize=["Conv", "MatMul", "Gemm"],
             per_channel=True,
-            # whole numbers around 0: with another zero OpenVINO's sums are not those of the file (docs/log/2026-11-27.md)
+            # around 0: with another zero point OpenVINO's sums are not those of the file (docs/log/2026-11-27.md)
             activation_type=QuantType.QInt8,
             weight_type=QuantType.QInt8,
             # seven bits a weight: with eight, two products overflow the 16 bits that they are summed in by processors
