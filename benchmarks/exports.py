@@ -22,7 +22,8 @@ from limner.data.transforms import ImageSettings
 from limner.export.int8 import quantise_images
 from limner.export.onnx_files import write_onnx, write_openvino
 from limner.export.report import drawn_pixels, drawn_sentences
-from limner.export.run import PIXELS, write_tower
+from limner.export.reranker import PIXELS
+from limner.export.run import write_tower
 from limner.export.sessions import Run, open_tower
 from limner.export.small_weights import write_small_weights
 from limner.export.towers import ImageTower

@@ -109,9 +109,10 @@ OF_ONE_SYSTEM = {
 
 KNOWS_ITS_SYSTEM = {
     "inference/rerank_hgan.py",
+    "export/rerank_graphs.py",
     *(f"recipes/{system}{kind}.py" for system in SYSTEMS for kind in ("", "_tables")),
 }
-"""Files beside models/ that may name one system: its recipes and tables, and its reranker."""
+"""Files beside models/ that may name one system: its recipes and tables, and its reranker, also as it is recorded."""
 
 
 def _names_in(file: Path) -> set[str]:

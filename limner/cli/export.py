@@ -15,14 +15,22 @@ if TYPE_CHECKING:
     import numpy as np
 
     from limner.data.records import Dataset
+    from limner.evaluation.reranking import PairReranking
     from limner.export.report import Exported, ExportReport
     from limner.export.run import CalibrationRows, ExportFormat
     from limner.inference import TrainedModel
+    from limner.types import Reranker
 
 app = group("Export.")
 
 _COMPARED = 64
 """Pictures and sentences that both towers are compared on without a dataset."""
+
+_RERANKED = 20
+"""Pictures and sentences whose pairs are scored by both rerankers."""
+
+Recall = dict[str, dict[str, float]]
+"""R@1, R@5 and R@10 by direction."""
 
 # every activation of all of them is in memory at once: 64 of MobileNetV2 took 8 GB
 _CALIBRATED = 32
@@ -55,8 +63,9 @@ def export_command(
 ) -> ExportedRun:
     """Write a run's two towers for ONNX Runtime, OpenVINO, sentence-transformers or immich.
 
-    `limner search` and `limner serve` take an export in onnx or openvino as --run, and then need no torch. A report is
-    written beside the towers: how near they are to the run, R@K on a split, size and time.
+    `limner search` and `limner serve` take an export in onnx or openvino as --run, and then need no torch; it holds the
+    run's reranker, too. A report is written beside the towers: how near they are to the run, R@K on a split, size and
+    time.
     """
     from limner.data.readers import open_dataset
     from limner.export.new_folder import expect_new
@@ -119,17 +128,32 @@ def _report(
     dataset: "Dataset | None",
     split: str,
 ) -> "ExportReport | None":
-    from limner.export.report import ExportReport, compare, drawn_pixels, drawn_sentences, size_of
+    from limner.export.report import (
+        ExportReport,
+        compare,
+        compare_rerankers,
+        drawn_pixels,
+        drawn_sentences,
+        size_of,
+    )
 
     exported = _opened(folder, form)
     if exported is None:
         return None
+    rerankers = _rerankers(model, exported)
     recall = own = None
+    reranked: tuple[Recall, Recall] | None = None
     if dataset is None:
         pixels, sentences = drawn_pixels(model, _COMPARED), drawn_sentences(model, _COMPARED)
     else:
-        pixels, sentences, recall, own = _measured(model, exported, dataset, split)
+        pixels, sentences, (recall, own), reranked = _measured(model, exported, rerankers, dataset, split)
     image, text = compare(model, exported, pixels, sentences)
+    reranker = None
+    if rerankers is not None:
+        reranker = compare_rerankers(*rerankers, pixels[:_RERANKED], sentences[:_RERANKED])
+        reranker = reranker.replace(first=_first(model))
+        if reranked is not None:
+            reranker = reranker.replace(recall=reranked[0], torch_recall=reranked[1])
     return ExportReport(
         format=form,
         precision=precision,
@@ -137,6 +161,7 @@ def _report(
         bytes=size_of(folder),
         image=image,
         text=text,
+        reranker=reranker,
         split=None if dataset is None else split,
         recall=recall,
         torch_recall=own,
@@ -156,25 +181,48 @@ def _opened(folder: Path, form: str) -> "Exported | None":
     return None
 
 
+def _rerankers(model: "TrainedModel", exported: "Exported") -> "tuple[Reranker, Reranker] | None":
+    """The run's and the export's, in this order; None without any."""
+    other = getattr(exported, "reranker", None)
+    return None if other is None else (model.expect_reranker(), other)
+
+
+def _first(model: "TrainedModel") -> int:
+    from limner.export.report import RERANKED
+
+    return RERANKED if model.rerank == "all" else max(1, min(model.rerank, RERANKED))
+
+
 def _measured(
-    model: "TrainedModel", exported: "Exported", dataset: "Dataset", split: str
-) -> "tuple[np.ndarray, list[str], dict[str, dict[str, float]], dict[str, dict[str, float]]]":
-    """The first pictures and sentences of a split, and R@K of the export and of the run on all of it."""
+    model: "TrainedModel",
+    exported: "Exported",
+    rerankers: "tuple[Reranker, Reranker] | None",
+    dataset: "Dataset",
+    split: str,
+) -> "tuple[np.ndarray, list[str], tuple[Recall, Recall], tuple[Recall, Recall] | None]":
+    """The first pictures and sentences of a split, and R@K of the export and of the run on all of it.
+
+    The last are those of the re-ranked first, by the run's regions, as a store has them.
+    """
     import numpy as np
 
-    from limner.library import evaluate
+    from limner.evaluation.reranking import PairReranking, remembered
 
-    records = dataset.split(split).records
+    chosen = dataset.split(split)
+    records = chosen.records
     paths = [record.image for record in records]
     sentences = [sentence for record in records for sentence in record.sentences]
     both: list[list[np.ndarray]] = [[], []]
     first: np.ndarray | None = None
+    regions: list[np.ndarray] = []
     with counting_each("pictures") as progress:
         for start in range(0, len(paths), 64):
             pixels = np.stack([model.prepare_image(path) for path in paths[start : start + 64]])
             first = pixels if first is None else first
             for rows, encoder in zip(both, (exported, model), strict=True):
                 rows.append(encoder.encode_pixels(pixels))
+            if rerankers is not None:
+                regions.append(rerankers[0].region_features(pixels))
             progress("pictures", start + len(pixels), len(paths))
         texts: list[list[np.ndarray]] = [[], []]
         for start in range(0, len(sentences), 256):
@@ -183,15 +231,54 @@ def _measured(
                 rows.append(encoder.encode_texts(block, check=False))
             progress("sentences", start + len(block), len(sentences))
     assert first is not None, "a split is never empty"
-    found = []
-    for images, rows in zip(both, texts, strict=True):
-        report = evaluate(
-            (np.concatenate(images), np.concatenate(rows)), dataset, split, measures="R@1 R@5 R@10"
+    vectors = [
+        (np.concatenate(images), np.concatenate(rows)) for images, rows in zip(both, texts, strict=True)
+    ]
+    found = tuple(_recall(chosen, split, one) for one in vectors)
+    reranked: tuple[Recall, Recall] | None = None
+    if rerankers is not None:
+        kept = np.concatenate(regions)
+        own, other = (
+            _recall(
+                chosen,
+                split,
+                rows,
+                PairReranking(
+                    remembered(reranker.pair_scorer(*rows, kept, sentences), len(paths), len(sentences)),
+                    _first(model),
+                    reranker.class_mean,
+                ),
+            )
+            for reranker, rows in zip(rerankers, vectors[::-1], strict=True)
         )
-        found.append(
-            {"image_to_text": dict(report.image_to_text), "text_to_image": dict(report.text_to_image)}
-        )
-    return first, sentences[:_COMPARED], found[0], found[1]
+        reranked = other, own
+    return first, sentences[:_COMPARED], (found[0], found[1]), reranked
+
+
+def _recall(
+    dataset: "Dataset",
+    split: str,
+    vectors: "tuple[np.ndarray, np.ndarray]",
+    reranking: "PairReranking | None" = None,
+) -> Recall:
+    from limner.data.records import group_numbers, label_matrices
+    from limner.evaluation.arrays import Results
+    from limner.evaluation.names import parse_measures
+    from limner.evaluation.protocols import protocol_of
+    from limner.inference.evaluate_run import expect_fit
+
+    rules = protocol_of(dataset.source.partition(":")[0])
+    expect_fit(dataset, rules)
+    labels = label_matrices(dataset) if rules.match == "labels" else (None, None)
+    results = Results(
+        *group_numbers(dataset),
+        *vectors,
+        image_labels=labels[0],
+        sentence_labels=labels[1],
+        reranking=reranking,
+    )
+    report = rules.report(results, parse_measures("R@1 R@5 R@10"), split=split)
+    return {"image_to_text": dict(report.image_to_text), "text_to_image": dict(report.text_to_image)}
 
 
 def _print(folder: Path, report: "ExportReport") -> None:
@@ -202,8 +289,24 @@ def _print(folder: Path, report: "ExportReport") -> None:
             f"{tower.one_ms:.1f} ms for one and {tower.batch_ms:.1f} for 16, torch {tower.torch_one_ms:.1f} and "
             f"{tower.torch_batch_ms:.1f}"
         )
-    if report.recall is not None and report.torch_recall is not None:
-        for direction, values in report.recall.items():
-            own = report.torch_recall[direction]
-            listed = ", ".join(f"{name} {values[name]:.1f} (torch {own[name]:.1f})" for name in values)
-            out.print(f"  {direction.replace('_', ' ')}: {listed}")
+    _print_recall("", report.recall, report.torch_recall)
+    if (reranker := report.reranker) is not None:
+        regions = (
+            ""
+            if reranker.lowest_cosine is None
+            else f"regions' cosine with torch {reranker.lowest_cosine:.6f} at least; "
+        )
+        out.print(
+            f"  reranker  {regions}logits of {reranker.pairs} pairs differ by {reranker.largest_difference:.1e} at "
+            f"most; {reranker.one_ms:.1f} ms for 20 pictures, torch {reranker.torch_one_ms:.1f}"
+        )
+        _print_recall(f", first {reranker.first} re-ranked", reranker.recall, reranker.torch_recall)
+
+
+def _print_recall(how: str, recall: Recall | None, own: Recall | None) -> None:
+    if recall is None or own is None:
+        return
+    for direction, values in recall.items():
+        right = own[direction]
+        listed = ", ".join(f"{name} {values[name]:.1f} (torch {right[name]:.1f})" for name in values)
+        out.print(f"  {direction.replace('_', ' ')}{how}: {listed}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int64, UInt8
@@ -15,10 +15,11 @@ from limner.data.token_rows import longest
 from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings
 from limner.errors import CheckpointError, SettingsError
-from limner.export.sessions import Engine, Run, open_tower
+from limner.export.reranker import ExportedReranker
+from limner.export.sessions import Engine, Graph, Run, open_graph, open_tower
 from limner.inference.encoder_base import EncoderBase
 from limner.sealed_json import opened
-from limner.types import TokenBatch, Tokenizer
+from limner.types import Reranker, TokenBatch, Tokenizer
 
 FILE = "export.json"
 FORMAT = 1
@@ -29,6 +30,9 @@ TOKENIZER_FILE = "tokenizer.json"
 
 SENTENCES = 256
 """Sentences encoded at once."""
+
+RERANK_FILES = "rerank-"
+"""Beginning of the names of the reranker's parts, as files and in `towers`."""
 
 _IMAGES = 16
 """Images encoded at once."""
@@ -88,7 +92,7 @@ def load_export(folder: str | Path) -> "ExportedModel":
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ExportedModel(EncoderBase):
-    """The towers of a run in another program's format; a `limner.types.Encoder` without a reranker.
+    """The towers of a run in another program's format, and its reranker; a `limner.types.Encoder`.
 
     - `path`: the folder; `description`: what its `export.json` says.
 
@@ -101,11 +105,7 @@ class ExportedModel(EncoderBase):
     tokenizer: Tokenizer
     images: ImageSettings
     engine: Engine
-    _opened: dict[str, Run] = field(default_factory=dict)
-
-    # the embedding alone: no format carries a pair scorer
-    reranker = None
-    rerank = 0
+    _graphs: dict[str, Graph] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return (
@@ -132,6 +132,23 @@ class ExportedModel(EncoderBase):
         """The arithmetic: fp32, bf16 or int8."""
         return str(self.description["precision"])
 
+    @cached_property
+    def reranker(self) -> Reranker | None:
+        """The run's, without torch; None for a run that does not re-rank, or only shows where words point."""
+        # exports of before have none
+        told = self.description.get("reranker")
+        if told is None:
+            return None
+        return ExportedReranker(told, self.tokenizer, int(self.description["words"]), self._rerank_graph)
+
+    @property
+    def rerank(self) -> int | Literal["all"]:
+        """How many of the first hits the run re-ranks; 0 without a reranker."""
+        if self.reranker is None:
+            return 0
+        found: int | Literal["all"] = self.description["rerank"]
+        return found
+
     def expect_to_index(self, *, regions: bool) -> None:
         """Raise `SettingsError` where its vectors would be others than those that a store has.
 
@@ -142,9 +159,10 @@ class ExportedModel(EncoderBase):
                 f"{self.path}: towers in int8 embed pictures a little beside the store's own; it searches "
                 "only, and pictures are added with the run, or with an export in fp32"
             )
-        if regions:
+        if regions and self.reranker is None:
             raise SettingsError(
-                f"{self.path}: an export has no reranker, and the store keeps what one reads; add pictures with the run"
+                f"{self.path}: this export has no reranker, and the store keeps what one reads; add pictures with the "
+                "run"
             )
 
     @cached_property
@@ -156,14 +174,29 @@ class ExportedModel(EncoderBase):
         return self._tower("text")
 
     def _tower(self, name: str) -> Run:
+        return open_tower(self._whole_file(name), self.engine, bf16=self.precision == "bf16")
+
+    def _rerank_graph(self, part: str) -> Graph:
+        if part not in self._graphs:
+            name = f"{RERANK_FILES}{part}"
+            if name not in self.description["towers"]:
+                raise SettingsError(
+                    f"{self.path}: an export in int8 reads no regions of pictures; take the run, or an export in fp32"
+                )
+            # sentences and pairs are little work, and in bf16 the scores of a query's candidates tie
+            bf16 = self.precision == "bf16" and part == "regions"
+            self._graphs[part] = open_graph(self._whole_file(name), self.engine, bf16=bf16)
+        return self._graphs[part]
+
+    def _whole_file(self, name: str) -> Path:
+        """The file of a tower or of a part of the reranker, with the digest that was written down."""
         told = self.description["towers"][name]
-        path = self.path / told["file"]
         for file, digest in told["files"].items():
             if _digest(self.path / file) != digest:
                 raise CheckpointError(
                     f"{self.path / file}: is not the file that {FILE} names; export the run anew"
                 )
-        return open_tower(path, self.engine, bf16=self.precision == "bf16")
+        return self.path / str(told["file"])
 
     def encode_pixels(
         self, pixels: UInt8[np.ndarray, "batch height width 3"]

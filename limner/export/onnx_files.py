@@ -4,9 +4,9 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,30 +31,57 @@ def require_onnx() -> None:
     del onnx, onnxscript
 
 
-@torch.no_grad()
+class Example(NamedTuple):
+    """An input that a module is recorded with; the axes `open` may have any size."""
+
+    values: Tensor
+    open: tuple[int, ...] = (0,)
+
+
 def write_onnx(tower: nn.Module, example: Tensor, name: str, path: Path, *, any_length: bool = False) -> None:
     """Record a tower and write it as ONNX; rows, and with `any_length` their length, stay open.
 
-    `name` is that of the input. Weights beyond 1.8 GB stand in a file beside it, PATH.data.
+    `name` is that of the input. Otherwise as `write_graph`.
     """
-    open_ended = {0: torch.export.Dim.DYNAMIC}
-    if any_length:
-        open_ended[1] = torch.export.Dim.DYNAMIC
+    write_graph(tower, {name: Example(example, (0, 1) if any_length else (0,))}, [OUTPUT], path)
+
+
+@torch.no_grad()
+def write_graph(tower: nn.Module, inputs: Mapping[str, Example], outputs: Sequence[str], path: Path) -> None:
+    """Record a module and write it as ONNX.
+
+    Inputs and outputs are named in the order in which the module takes and gives them. Weights beyond 1.8 GB stand in
+    a file beside it, PATH.data.
+    """
+    open_ended = tuple(dict.fromkeys(one.open, torch.export.Dim.DYNAMIC) for one in inputs.values())
     # a mode of the whole tower: a module that trains draws dropout, and its statistics are of the batch
     tower.eval()
     size = sum(weight.numel() * weight.element_size() for weight in (*tower.parameters(), *tower.buffers()))
     with _quiet():
-        recorded = torch.export.export(tower, (example,), dynamic_shapes=(open_ended,))
+        recorded = torch.export.export(
+            _Positional(tower), tuple(one.values for one in inputs.values()), dynamic_shapes=(open_ended,)
+        )
         program: Any = torch.onnx.export(
             recorded,
             dynamo=True,
             verbose=False,
             custom_translation_table=translations(),
-            input_names=[name],
-            output_names=[OUTPUT],
+            input_names=list(inputs),
+            output_names=list(outputs),
         )
         _forget_origins(program.model)
         program.save(path, external_data=size > _ONE_FILE)
+
+
+class _Positional(nn.Module):
+    """A module whose inputs are counted, since one that takes any number of them is recorded otherwise."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        return self.module(*inputs)  # type: ignore[no-any-return]
 
 
 def _forget_origins(model: Any) -> None:

@@ -9,13 +9,18 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from pydantic import Field
 
+from limner.errors import SettingsError
 from limner.inference.trained import TrainedModel
 from limner.settings import Settings
+from limner.types import Reranker
 
 REPORT_FILE = "export-report.json"
 
 TOGETHER = 16
 """Rows of a batch whose time is taken."""
+
+RERANKED = 20
+"""Items of a query that are re-ranked at most: a run that re-ranks all would take hours of a split."""
 
 _TIMES = 5
 """Times that a call is timed; the median is reported."""
@@ -53,6 +58,29 @@ class TowerReport(Settings):
     """The same of the run in torch, fp32."""
 
 
+class RerankerReport(Settings):
+    """The reranker of an export beside the run's own."""
+
+    pairs: int = Field(ge=1)
+    """Pairs of a picture and a sentence that were scored by both, from the run's regions."""
+    largest_difference: float
+    """Of both logits of a pair."""
+    lowest_cosine: float | None
+    """Of the regions of a picture and those of the run in fp32; None in int8, which reads no pictures for it."""
+    mean_cosine: float | None
+    """Their mean."""
+    one_ms: float
+    """Milliseconds of one sentence with 20 pictures, as `TowerReport.one_ms`."""
+    torch_one_ms: float
+    """The same of the run in torch, fp32."""
+    first: int = Field(ge=1)
+    """Pictures, or sentences, that were re-ranked for the figures below: as many as the run does, and at most 20."""
+    recall: dict[str, dict[str, float]] | None = None
+    """R@1, R@5 and R@10 in percent, re-ranked by the export; None without a dataset."""
+    torch_recall: dict[str, dict[str, float]] | None = None
+    """The same of the run in torch, fp32."""
+
+
 class ExportReport(Settings):
     """The figures that `limner export` measured."""
 
@@ -68,6 +96,8 @@ class ExportReport(Settings):
     """The image tower."""
     text: TowerReport
     """The text tower."""
+    reranker: RerankerReport | None = None
+    """The reranker; None where the run or the format has none."""
     split: str | None = None
     """The split whose pictures and sentences were compared; None = drawn noise, and words of the vocabulary."""
     recall: dict[str, dict[str, float]] | None = None
@@ -90,6 +120,42 @@ def compare(
             lambda rows: model.encode_texts(rows, check=False),
             list(sentences),
         ),
+    )
+
+
+def compare_rerankers(
+    own: Reranker,
+    exported: Reranker,
+    pixels: UInt8[np.ndarray, "images height width 3"],
+    sentences: Sequence[str],
+) -> RerankerReport:
+    """Measure a reranker against that of a run that was loaded in fp32, without R@K."""
+    regions = own.region_features(pixels)
+    cosines = None
+    try:
+        found, wanted = (
+            rows.reshape(len(rows), -1).astype(np.float64)
+            for rows in (exported.region_features(pixels), regions)
+        )
+        # a picture without any feature has no direction
+        lengths = np.maximum(np.linalg.norm(found, axis=1) * np.linalg.norm(wanted, axis=1), 1e-12)
+        cosines = (found * wanted).sum(axis=1) / lengths
+    except SettingsError:
+        # in int8
+        pass
+    differences = [
+        float(np.abs(exported.rerank(one, regions).logits - own.rerank(one, regions).logits).max())
+        for one in sentences
+    ]
+    few, one = regions[:RERANKED], sentences[0]
+    return RerankerReport(
+        pairs=len(regions) * len(sentences),
+        largest_difference=max(differences),
+        lowest_cosine=None if cosines is None else float(cosines.min()),
+        mean_cosine=None if cosines is None else float(cosines.mean()),
+        one_ms=_milliseconds(lambda: exported.rerank(one, few)),
+        torch_one_ms=_milliseconds(lambda: own.rerank(one, few)),
+        first=RERANKED,
     )
 
 

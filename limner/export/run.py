@@ -1,4 +1,4 @@
-"""Exports a run: its two towers, tokenizer and preprocessing in a folder that other programs read."""
+"""Exports a run: its two towers, reranker, tokenizer and preprocessing in a folder that other programs read."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -13,10 +13,13 @@ from jaxtyping import UInt8
 from torch import nn
 
 from limner.errors import SettingsError
-from limner.export.exported import FILE, FORMAT, TOKENIZER_FILE
+from limner.export.exported import FILE, FORMAT, RERANK_FILES, TOKENIZER_FILE
 from limner.export.int8 import to_int8
 from limner.export.new_folder import expect_new, new_folder
-from limner.export.onnx_files import require_onnx, write_onnx, write_openvino
+from limner.export.onnx_files import Example, require_onnx, write_graph, write_onnx, write_openvino
+from limner.export.recurrent import with_recorded_lstms
+from limner.export.rerank_graphs import RerankGraphs, rerank_graphs
+from limner.export.reranker import PARTS, PIXELS
 from limner.export.sessions import require_onnxruntime
 from limner.export.towers import ImageTower, TextTower
 from limner.inference.calibration_file import FILE as CALIBRATION
@@ -29,8 +32,8 @@ from limner.types import PADDING
 ExportFormat = Literal["onnx", "openvino", "sentence-transformers", "immich"]
 FORMATS: tuple[str, ...] = get_args(ExportFormat)
 
-PIXELS, TOKENS = "pixels", "token_ids"
-"""Names of the towers' inputs."""
+TOKENS = "token_ids"
+"""Name of the input of what reads sentences."""
 
 _EXAMPLE = 2
 """Rows that a tower is recorded with."""
@@ -111,17 +114,22 @@ def _write_towers(
         if calibration is not None:
             progress(f"{name} tower in int8")
             to_int8(file, PIXELS, calibration.pixels if name == "image" else None)
-        if format == "openvino":
-            write_openvino(file, folder / f"{name}.xml")
-            for old in folder.glob(f"{name}.onnx*"):
-                old.unlink()
-            file = folder / f"{name}.xml"
-        files = sorted(path.name for path in folder.glob(f"{name}.*"))
         towers[name] = {
-            "file": file.name,
+            **_written(folder, name, format),
             "input": PIXELS if name == "image" else TOKENS,
-            "files": {one: digest(folder / one) for one in files},
         }
+    graphs = rerank_graphs(model)
+    if graphs is not None:
+        for part in PARTS:
+            # in int8 an export adds no pictures, and a search reads the regions that a store has
+            if calibration is not None and part == "regions":
+                continue
+            progress(f"{part} of the reranker")
+            name = f"{RERANK_FILES}{part}"
+            write_rerank_part(model, graphs, part, folder / f"{name}.onnx")
+            if calibration is not None and part == "sentence":
+                to_int8(folder / f"{name}.onnx", TOKENS, None)
+            towers[name] = _written(folder, name, format)
     content = model.tokenizer.content()
     if content is not None:
         (folder / TOKENIZER_FILE).write_bytes(content)
@@ -142,10 +150,43 @@ def _write_towers(
         "tokenizer": model.tokenizer.to_description(),
         "tokenizer_file": content is not None,
         "towers": towers,
+        "reranker": None
+        if graphs is None
+        else {**graphs.told, "any_length": graphs.any_length, "phrases": graphs.phrases},
+        "rerank": model.rerank,
         "precision": "bf16" if bf16 else "fp32" if calibration is None else "int8",
         "limner": version("limner"),
     }
     (folder / FILE).write_text(sealed(description), encoding="utf-8")
+
+
+def _written(folder: Path, name: str, format: Literal["onnx", "openvino"]) -> dict[str, Any]:
+    """Convert a part for its engine, and describe its files."""
+    file = folder / f"{name}.onnx"
+    if format == "openvino":
+        write_openvino(file, folder / f"{name}.xml")
+        for old in folder.glob(f"{name}.onnx*"):
+            old.unlink()
+        file = folder / f"{name}.xml"
+    files = sorted(path.name for path in folder.glob(f"{name}.*"))
+    return {"file": file.name, "files": {one: digest(folder / one) for one in files}}
+
+
+def write_rerank_part(model: TrainedModel, graphs: RerankGraphs, part: str, path: Path) -> None:
+    """Write one of a reranker's three parts as ONNX in fp32."""
+    # shorter than a full row, so that a length that is open is not recorded as one that is fixed
+    words = model.model.settings.text.words
+    if graphs.any_length:
+        words = max(words - 1, int(graphs.told.get("least_words", 2)))
+    if part == "regions":
+        pixels = torch.zeros(_EXAMPLE, *model.images.crop, 3, dtype=torch.uint8)
+        write_graph(graphs.regions, {PIXELS: Example(pixels)}, ["regions"], path)
+    elif part == "sentence":
+        write_graph(
+            with_recorded_lstms(graphs.sentence), graphs.sentence_inputs(words), graphs.sentence_outputs, path
+        )
+    else:
+        write_graph(graphs.pairs, graphs.pair_inputs(words), graphs.pair_outputs, path)
 
 
 def write_tower(model: TrainedModel, name: str, path: Path) -> None:

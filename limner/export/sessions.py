@@ -1,10 +1,10 @@
-"""Runs one exported tower by ONNX Runtime or OpenVINO, without torch."""
+"""Runs exported graphs by ONNX Runtime or OpenVINO, without torch."""
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -21,8 +21,26 @@ OUTPUT = "embeddings"
 """Name of a tower's output; "embedding" is what exporters call a look-up in a word table."""
 
 
+class Graph(NamedTuple):
+    """A loaded file.
+
+    - `inputs`: the names of what it reads.
+    - `run`: arrays in by these names, arrays out by the names of its outputs. It may be called by several threads.
+    """
+
+    inputs: tuple[str, ...]
+    run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
 def open_tower(path: Path, engine: Engine, *, bf16: bool = False) -> Run:
-    """Load a tower; `bf16` lets OpenVINO compute in it.
+    """Load a tower; otherwise as `open_graph`."""
+    graph = open_graph(path, engine, bf16=bf16)
+    name = graph.inputs[0]
+    return lambda rows: graph.run({name: rows})[OUTPUT]
+
+
+def open_graph(path: Path, engine: Engine, *, bf16: bool = False) -> Graph:
+    """Load a file; `bf16` lets OpenVINO compute in it.
 
     Raises `SettingsError` if the engine is not installed, `CheckpointError` for a damaged file.
     """
@@ -45,7 +63,7 @@ def require_onnxruntime() -> Any:
     return onnxruntime
 
 
-def _onnx(path: Path) -> Run:
+def _onnx(path: Path) -> Graph:
     onnxruntime = require_onnxruntime()
     options = onnxruntime.SessionOptions()
     # warnings of its graph passes say nothing to a user
@@ -57,16 +75,16 @@ def _onnx(path: Path) -> Run:
     # its errors derive from Exception alone
     except Exception as error:
         raise _damaged(path, error) from None
-    name = session.get_inputs()[0].name
+    outputs = [one.name for one in session.get_outputs()]
 
-    def run(rows: np.ndarray) -> np.ndarray:
-        found: np.ndarray = session.run([OUTPUT], {name: np.ascontiguousarray(rows)})[0]
-        return found
+    def run(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        found = session.run(outputs, {name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        return dict(zip(outputs, found, strict=True))
 
-    return run
+    return Graph(tuple(one.name for one in session.get_inputs()), run)
 
 
-def _openvino(path: Path, *, bf16: bool) -> Run:
+def _openvino(path: Path, *, bf16: bool) -> Graph:
     from limner.inference.openvino_library import require_openvino
 
     openvino: Any = require_openvino()
@@ -80,12 +98,13 @@ def _openvino(path: Path, *, bf16: bool) -> Run:
         raise _damaged(path, error) from None
     one_at_a_time = threading.Lock()
 
-    def run(rows: np.ndarray) -> np.ndarray:
-        # a compiled model has one request and one output buffer; the copy leaves it before the next call
+    def run(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        # a compiled model has one request and one output buffer; the copies leave it before the next call
         with one_at_a_time:
-            return np.array(compiled(np.ascontiguousarray(rows))[0], dtype=np.float32)
+            found = compiled({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+            return {one.get_any_name(): np.array(found[one]) for one in compiled.outputs}
 
-    return run
+    return Graph(tuple(one.get_any_name() for one in compiled.inputs), run)
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:

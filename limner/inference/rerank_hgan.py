@@ -141,7 +141,7 @@ class HGANReranker:
                 for start, projected in zip(starts, pictures, strict=True):
                     with evaluating(self.model):
                         matches = self.model.match(projected, sentences)
-                    block = self._total(matches).cpu().numpy()
+                    block = self.total(matches).cpu().numpy()
                     found[start : start + len(block), first : first + _SENTENCES] = block
         return found
 
@@ -181,7 +181,7 @@ class HGANReranker:
             with evaluating(self.model):
                 pictures = self.project_pictures(regions[start : start + _IMAGES])
                 matches = self.model.match(pictures, sentences)
-            totals.append(self._total(matches)[:, 0].cpu().numpy())
+            totals.append(self.total(matches)[:, 0].cpu().numpy())
             if "word" in matches:
                 for found, weights in (
                     (of_items, matches["word"].of_items),
@@ -195,7 +195,7 @@ class HGANReranker:
             np.concatenate(of_regions) if of_regions else None,
         )
 
-    def _total(self, matches: Mapping[Level, LocalMatch]) -> Float[Tensor, "images sentences"]:
+    def total(self, matches: Mapping[Level, LocalMatch]) -> Float[Tensor, "images sentences"]:
         """The weighted sum over the levels; a sentence without a noun phrase has its words' similarity for both."""
         weights = self.settings.scores
         # in the settings' weights, all 1 unless set (**Decided**: the paper gives no sum)
@@ -281,5 +281,5 @@ class HGANReranker:
                     matches = self.model.match(
                         pictures, {level: projected[rows] for level, projected in sentences.items()}
                     )
-                found[pairs] = self._total(matches).flatten().cpu().numpy()
+                found[pairs] = self.total(matches).flatten().cpu().numpy()
         return found

@@ -34,7 +34,7 @@ _IMAGES = 1024
 _CACHED = 64
 """Cached maps that are read at once."""
 
-_SCALE = 100.0
+ATTENTION_SCALE = 100.0
 """Cosines times this are what the attention's softmax reads, as with `PatchReranker`: nearly all of it is on the
 highest, which alone counts for a word."""
 
@@ -148,7 +148,7 @@ class LateReranker:
         present: Bool[Tensor, "1 words"],
     ) -> tuple[Float[np.ndarray, " images"], Float[np.ndarray, "images words regions"]]:
         seen = self._seen(regions)
-        weights = (_SCALE * vectors @ seen.transpose(1, 2)).softmax(dim=2)
+        weights = (ATTENTION_SCALE * vectors @ seen.transpose(1, 2)).softmax(dim=2)
         return maxsim(seen, vectors, present)[:, 0].cpu().numpy(), weights.cpu().numpy()
 
     def _seen(self, regions: RegionFeatures) -> Float[Tensor, "images regions dim"]:

@@ -136,7 +136,7 @@ class CoAttention(nn.Module):
     def _decoded(self, joint: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         """The decoder's last state, and each step's attention over the words (Eq. 9–11)."""
         of_joint = self.semantic_words(joint)
-        state = joint.new_zeros(len(joint), self.settings.dim)
+        state = joint.new_zeros(joint.shape[0], self.settings.dim)
         memory = torch.zeros_like(state)
         attentions = []
         for _ in range(self.settings.steps):
@@ -161,7 +161,7 @@ class CoAttention(nn.Module):
             return (weights[:, None] @ joint).squeeze(1)
         # argmax gives the first of equal maxima, which the running count reaches at the last position that is present
         last = present.long().cumsum(1).argmax(1)
-        return joint[torch.arange(len(joint), device=joint.device), last]
+        return joint[torch.arange(joint.shape[0], device=joint.device), last]
 
 
 class CrossEncoder(PartedNetwork):

@@ -6,6 +6,7 @@ section 3.1.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from limner.models.tracing import is_traced
 from limner.settings import Settings
 
 _COSINES = 1 << 22
@@ -88,12 +90,15 @@ def maxsim(
     at least, also under autocast, in blocks of images.
     """
     wide = torch.promote_types(regions.dtype, torch.float32)
-    step = max(1, _COSINES // max(1, regions.shape[1] * present.numel()))
+    parts: Sequence[Tensor] = [regions.to(wide)]
+    # how many blocks there are is a value of the input, which a recorded network must not depend on
+    if not is_traced():
+        parts = torch.split(parts[0], max(1, _COSINES // max(1, regions.shape[1] * present.numel())))
     # autocast would take the products in bf16, whose steps near 1 are 1/256
     with torch.autocast(regions.device.type, enabled=False):
         blocks = [
             _of_cosines(torch.einsum("ird,swd->isrw", block, words.to(wide)), present[None])
-            for block in torch.split(regions.to(wide), step)
+            for block in parts
         ]
     return torch.cat(blocks)
 

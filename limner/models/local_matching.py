@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from limner.models.tracing import is_traced
 from limner.settings import Settings
 
 LocalDirection = Literal["both", "image_to_text", "text_to_image"]
@@ -165,6 +166,10 @@ class LocalMatching(nn.Module):
         images, regions, _ = pictures.score.shape
         count, items = sentences.present.shape
         flat = sentences.present.flatten()
+        if is_traced():
+            hidden = F.relu(pictures.score.flatten(0, 1)[:, None] + sentences.score.flatten(0, 1))
+            every = torch.where(flat, hidden @ self.score.weight[0] + self.score.bias, 0.0)
+            return every.view(images, regions, count, items).transpose(1, 2)
         # only words that are there: sentences of a batch differ
         # in length, and each pair of parts costs a hidden layer
         found = additive_scores(
@@ -199,10 +204,12 @@ class LocalMatching(nn.Module):
         """σ(MLP(v_i + t_i^f)) of Eq. 8 for each part of `projected`, with what it attends to in each of `others`."""
         begun = projected.relevance.flatten(0, 1) + self.relevance_of_sum.bias
         # one product for each of `others`: all parts of `projected` attend to the same rows there
-        fused = torch.baddbmm(begun.expand(len(others), -1, -1), weights.flatten(1, 2), others.relevance)
+        # `shape` and not `len`, which a recorded network would have as a constant
+        count = others.relevance.shape[0]
+        fused = torch.baddbmm(begun.expand(count, -1, -1), weights.flatten(1, 2), others.relevance)
         # in place: neither a product's gradient nor ReLU's reads the sum, which is the largest tensor here
         read = F.relu(fused, inplace=True) @ self.relevance.weight[0] + self.relevance.bias
-        return torch.sigmoid(read).view(len(others), *projected.present.shape)
+        return torch.sigmoid(read).view(count, *projected.present.shape)
 
 
 def _mean(

@@ -262,7 +262,8 @@ def _means(
     entered: Float[Tensor, "batch words dim"], phrases: Int64[Tensor, "batch words"]
 ) -> tuple[Float[Tensor, "batch phrases dim"], Bool[Tensor, "batch phrases"]]:
     """The mean of each phrase's words, and which phrases exist."""
-    count = int(phrases.max()) if phrases.numel() else 0
+    # a recorded network has a place for as many phrases as words, and those beyond the last one count as absent
+    count = phrases.shape[1] if is_traced() else int(phrases.max()) if phrases.numel() else 0
     inside = phrases[:, None, :] == torch.arange(1, count + 1, device=phrases.device)[:, None]
     sizes = inside.sum(dim=2, keepdim=True)
     # the paper does not say how words make a phrase: **Decided**, their mean

@@ -324,6 +324,11 @@ class TextTower(TextEncoder, FixedText):
     ) -> Float[Tensor, "batch words {self.channels}"]:
         states = self._states(output)
         states = states if self._head is None else self._head(states)
+        if is_traced():
+            # sentences stand at the left of their rows, and in the tower from its first token on
+            places = present.long().argmax(1)[:, None] + torch.arange(token_ids.shape[1])
+            places = places.clamp(max=states.shape[1] - 1)[:, :, None].expand(-1, -1, states.shape[2])
+            return torch.where((token_ids != PADDING)[:, :, None], states.gather(1, places), 0.0)
         found = states.new_zeros(*token_ids.shape, states.shape[2])
         # both sides hold the tokens of a row in the same order, so the masks pair them up
         found[token_ids != PADDING] = states[present]

@@ -30,6 +30,25 @@ def test_a_report_stands_beside_the_towers(
     assert report.bytes == sum(path.stat().st_size for path in out.iterdir() if path.name != REPORT_FILE)
 
 
+def test_a_report_compares_the_rerankers(
+    limner: Limner, reranking_run: Path, toys: Dataset, tmp_path: Path
+) -> None:
+    done = limner("export", reranking_run, tmp_path / "export", "--data", toys.source)
+    assert done.code == 0, done.err
+    report = ExportReport.parse(json.loads((tmp_path / "export" / REPORT_FILE).read_text(encoding="utf-8")))
+    reranker = report.reranker
+    assert reranker is not None
+    assert reranker.largest_difference <= 1e-4
+    assert reranker.lowest_cosine is not None
+    assert reranker.lowest_cosine >= 0.9999
+    assert reranker.first == 5
+    assert reranker.recall is not None
+    assert reranker.recall == reranker.torch_recall
+    # the re-ranked order is another one than that of the embedding
+    assert reranker.recall != report.recall
+    assert "first 5 re-ranked" in done.out
+
+
 def test_int8_takes_its_scales_from_training_pictures(
     limner: Limner, toy_run: Path, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

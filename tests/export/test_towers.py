@@ -107,6 +107,8 @@ def drawn_run(recipe: Recipe, folder: Path, template: TrainedModel) -> TrainedMo
     torch.manual_seed(1)
     tokenizer = WordTokenizer(WORDS)
     network = build_network(recipe.model, tokenizer.size)
+    if recipe.cross_encoder is not None:
+        network.add_cross_encoder(recipe.cross_encoder)
     network.text.read_tokenizer(tokenizer)
     for module in network.modules():
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
@@ -124,7 +126,9 @@ def drawn_run(recipe: Recipe, folder: Path, template: TrainedModel) -> TrainedMo
         "model": recipe.model.model_dump(mode="json"),
         "images": recipe.images.model_dump(mode="json"),
         "tokenizer": tokenizer.to_description(),
-        "cross_encoder": None,
+        "cross_encoder": None
+        if recipe.cross_encoder is None
+        else recipe.cross_encoder.model_dump(mode="json"),
         "files": network.files(),
     }
     folder.mkdir()
