@@ -222,6 +222,7 @@ def identity_aware_flickr8k() -> Recipe:
     the buffers normalised again after each update, a hub correction, and a cross-encoder that learns from random pairs
     first, half of them right, and then from the 20 nearest. Re-ranking does not help here yet: on validation (seed 0)
     stage 1, which such a run hands out as its best, has R@1 image→text / text→image 24.6 / 16.8, stage 2 12.7 / 5.4.
+    Flickr8k test R@1 21.3 / 16.5 (means of seeds 0, 1, 2).
     `limner train identity-aware-flickr8k --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`
     """
     people = identity_aware_people()
@@ -266,7 +267,8 @@ def identity_aware_flickr8k_strong() -> Recipe:
     Departures beyond those of `identity-aware-flickr8k`: the LSTM reads MiniLM's states of the words in place of word
     vectors that it learns, with dropout on them; an average of the weights; a picture is embedded at three sizes, four
     times the work of one; no cross-encoder, which reads a table of word vectors and did not help there.
-    RESULT
+    About ten minutes on one thread beside what the towers take once. Flickr8k test R@1 image→text / text→image
+    31.0 / 23.7 (means of seeds 0, 1, 2; validation chose the third epoch of each).
     `limner train identity-aware-flickr8k-strong --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`, and
     where no hub can be reached `--set model.text.bert.model=FOLDER` (docs/models.md).
     """
