@@ -28,7 +28,7 @@ class Encoding:
     afterwards, so that training can validate with it; the image backbone runs as a copy with its batch norm folded,
     taken at the first picture, so a network that has learnt since needs a new `Encoding`. What a network learns by, and
     its hub correction is filled with, is not `corrected`. `places` are the places of a sentence in its row that are
-    averaged, 0 = all.
+    averaged, 0 = all; None = those of the network's `test_positions`.
     """
 
     def __init__(
@@ -44,8 +44,7 @@ class Encoding:
         places: int | None = None,
     ) -> None:
         self.model = model
-        # None = as the network is tested
-        self.places = model.text.test_positions if places is None else places
+        self.places = places
         self.dim = model.embedding_dim if corrected else model.dim
         self._unit_images = model.unit_images if corrected else _unit
         self._unit_texts = model.unit_texts if corrected else _unit
@@ -108,7 +107,7 @@ class Encoding:
         With more places than one (`test_positions`) the embeddings of a sentence's places are averaged before they are
         normalised, as those of a picture's views.
         """
-        positions = self.places
+        positions = self.model.text.test_positions if self.places is None else self.places
         rows = []
         for start in range(0, len(token_ids), SENTENCES):
             block = token_ids[start : start + SENTENCES]

@@ -106,7 +106,7 @@ class _Training:
         out: Path,
         listener: Listener,
         cpu: bool,
-        cuda_graphs: bool,
+        cuda_graphs: bool = False,
     ) -> None:
         self.recipe = recipe
         self.out = out

@@ -42,6 +42,8 @@ def page_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
+    if CHROMIUM is None:
+        pytest.skip("no chromium is installed")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
