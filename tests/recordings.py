@@ -1,11 +1,13 @@
 """Recordings of towers for the whole test run: each takes seconds, and many tests export the same model."""
 
+import fcntl
 import hashlib
 import io
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -14,7 +16,8 @@ import pytest
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from limner.export import immich, onnx_files, run
+from limner.export import onnx_files, run
+from limner.export.onnx_files import Example
 
 
 class _Content(pickle.Pickler):
@@ -23,13 +26,17 @@ class _Content(pickle.Pickler):
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
             return str(obj.dtype), tuple(obj.shape), obj.detach().contiguous().numpy().tobytes()
+        # each process has an order of its own
+        if isinstance(obj, set | frozenset):
+            return "set", tuple(sorted(map(repr, obj)))
+        # transformers hangs functions of its own on a model, once it was asked for hidden states: they compute nothing;
+        # their keys count the hooks of the process
+        if isinstance(obj, OrderedDict) and any(isinstance(hook, FunctionType) for hook in obj.values()):
+            return "hooks", tuple(hook.__qualname__ for hook in obj.values())
         return None
 
     def reducer_override(self, obj: Any) -> Any:
-        # transformers hangs functions of its own on a model, once it was asked for hidden states: they compute nothing
-        if isinstance(obj, FunctionType) and "<locals>" in obj.__qualname__:
-            return str, (obj.__qualname__,)
-        # its state holds a set of names, whose order is the process's own
+        # its state holds a set of names
         return (type(obj), (obj.model_dump_json(),)) if isinstance(obj, BaseModel) else NotImplemented
 
 
@@ -43,26 +50,25 @@ def digest_of(*content: object) -> str:
 def keep_recordings(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Have exports take a tower from `folder` that was recorded before: weights, code and settings are the same.
 
-    Workers share the folder; two that record the same at once write the same.
+    Workers share the folder. One waits for another that records the same.
     """
     folder.mkdir(exist_ok=True)
-    record: Callable[..., None] = onnx_files.write_onnx
+    record: Callable[..., None] = onnx_files.write_graph
     one_file = onnx_files._ONE_FILE
 
-    def kept(tower: nn.Module, example: Tensor, name: str, path: Path, *, any_length: bool = False) -> None:
+    def kept(tower: nn.Module, inputs: Mapping[str, Example], outputs: Sequence[str], path: Path) -> None:
         if one_file != onnx_files._ONE_FILE:
-            record(tower, example, name, path, any_length=any_length)
+            record(tower, inputs, outputs, path)
             return
         # before the digest, which tells a module that trains from one that does not
         tower.eval()
-        file = folder / f"{digest_of(tower, example, name, any_length)}.onnx"
-        if not file.exists():
-            record(tower, example, name, path, any_length=any_length)
-            written = file.with_suffix(f".{os.getpid()}")
-            shutil.copyfile(path, written)
-            written.rename(file)
-            return
-        shutil.copyfile(file, path)
+        with (folder / f"{digest_of(tower, inputs, list(outputs))}.onnx").open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.seek(0, os.SEEK_END):
+                shutil.copyfile(file.name, path)
+                return
+            record(tower, inputs, outputs, path)
+            file.write(path.read_bytes())
 
-    for module in (run, immich):
-        patch.setattr(module, "write_onnx", kept)
+    for module in (onnx_files, run):
+        patch.setattr(module, "write_graph", kept)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from limner.data.transforms import ImageSettings
-from limner.export import onnx_files, run
+from limner.export import onnx_files
+from limner.export.onnx_files import write_onnx
 from tests.recordings import keep_recordings
 
 
@@ -25,13 +26,13 @@ def test_another_weight_setting_or_input_is_recorded_anew(
 ) -> None:
     recorded: list[nn.Module] = []
 
-    def record(tower: nn.Module, example: Tensor, name: str, path: Path, *, any_length: bool = False) -> None:
-        del example, name, any_length
+    def record(tower: nn.Module, inputs: object, outputs: object, path: Path) -> None:
+        del inputs, outputs
         assert not tower.training
         recorded.append(tower)
         path.write_text(str(len(recorded)))
 
-    monkeypatch.setattr(onnx_files, "write_onnx", record)
+    monkeypatch.setattr(onnx_files, "write_graph", record)
     keep_recordings(tmp_path / "kept", monkeypatch)
     images, example = ImageSettings(resize=(4, 4), crop=(4, 4)), torch.zeros(2, 2)
     different = (
@@ -44,8 +45,8 @@ def test_another_weight_setting_or_input_is_recorded_anew(
     for count, (tower, given, name) in enumerate(different, start=1):
         # the second time it is another module of the same content
         for one in (tower, _Tower(tower.images, bias=tower.layer.bias.tolist()[0])):
-            vars(run)["write_onnx"](one, given, name, tmp_path / "tower.onnx")
+            write_onnx(one, given, name, tmp_path / "tower.onnx")
             assert len(recorded) == count
             assert (tmp_path / "tower.onnx").read_text() == str(count)
-    vars(run)["write_onnx"](_Tower(images), example, "pixels", tmp_path / "tower.onnx", any_length=True)
+    write_onnx(_Tower(images), example, "pixels", tmp_path / "tower.onnx", any_length=True)
     assert len(recorded) == len(different) + 1
