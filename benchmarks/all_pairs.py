@@ -20,7 +20,7 @@ from torch import Tensor
 from benchmarks.measuring import memory_above, publish
 from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import ImageSettings
-from limner.inference.rerank_hgan import HGANReranker
+from limner.inference.rerank_levels import LevelsReranker
 from limner.models.hgan import HGAN, HGANSettings
 from limner.models.image import BackboneSettings
 from limner.models.levels import Level
@@ -46,7 +46,7 @@ def main() -> None:
         VOCABULARY,
     ).eval()
     words = WordTokenizer(tuple(f"word{number}" for number in range(VOCABULARY)))
-    reranker = HGANReranker(model, words, ImageSettings(), "fp32")
+    reranker = LevelsReranker(model, words, ImageSettings(), "fp32")
     rng = np.random.default_rng(0)
     maps = rng.standard_normal((given.pictures, *reranker.region_shape)).astype(np.float16)
     read = _sentences(given.sentences, rng)
@@ -88,7 +88,7 @@ def _sentences(count: int, rng: np.random.Generator) -> TokenBatch:
 
 @torch.inference_mode()
 def _apart(
-    reranker: HGANReranker, maps: np.ndarray, read: TokenBatch, pairs: tuple[np.ndarray, np.ndarray]
+    reranker: LevelsReranker, maps: np.ndarray, read: TokenBatch, pairs: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, float]:
     """Similarities of single pairs, both levels added, and seconds a pair."""
     model = reranker.model

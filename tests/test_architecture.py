@@ -101,18 +101,14 @@ def test_the_objective_knows_no_loss_by_name() -> None:
 SYSTEMS = ("dual_path", "identity_aware", "mnil", "hgan")
 OF_ONE_SYSTEM = {
     ast_class.name
-    for module in (*SYSTEMS, "text_hgan", "local_matching")
+    for module in (*SYSTEMS, "text_hgan")
     for ast_class in ast.parse((ROOT / "models" / f"{module}.py").read_text(encoding="utf-8")).body
     if isinstance(ast_class, ast.ClassDef)
 }
 """The classes that belong to one published system."""
 
-KNOWS_ITS_SYSTEM = {
-    "inference/rerank_hgan.py",
-    "export/rerank_graphs.py",
-    *(f"recipes/{system}{kind}.py" for system in SYSTEMS for kind in ("", "_tables")),
-}
-"""Files beside models/ that may name one system: its recipes and tables, and its reranker, also as it is recorded."""
+KNOWS_ITS_SYSTEM = {f"recipes/{system}{kind}.py" for system in SYSTEMS for kind in ("", "_tables")}
+"""Files beside models/ that may name one system: its recipes and tables."""
 
 
 def _names_in(file: Path) -> set[str]:

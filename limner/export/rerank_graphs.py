@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from limner.export.onnx_files import Example
 from limner.inference.rerank_co_attention import CoAttentionReranker
-from limner.inference.rerank_hgan import HGANReranker
 from limner.inference.rerank_late import ATTENTION_SCALE, LateReranker
+from limner.inference.rerank_levels import LevelsReranker
 from limner.inference.trained import TrainedModel
 from limner.models.co_attention import CrossEncoder
 from limner.models.dual_encoder import DualEncoder
@@ -75,7 +75,7 @@ def rerank_graphs(model: TrainedModel) -> RerankGraphs | None:
     reranker = model.reranker
     if isinstance(reranker, CoAttentionReranker):
         return _co_attention(reranker)
-    if isinstance(reranker, HGANReranker):
+    if isinstance(reranker, LevelsReranker):
         return _levels(reranker)
     if isinstance(reranker, LateReranker):
         return _late(reranker)
@@ -160,7 +160,7 @@ class _CoAttentionPairs(nn.Module):
         return tuple(part.unflatten(0, (images, sentences)) for part in found if part is not None)
 
 
-def _levels(reranker: HGANReranker) -> RerankGraphs:
+def _levels(reranker: LevelsReranker) -> RerankGraphs:
     model, settings = reranker.model, reranker.settings
     directions = {"of_regions": "image_to_text", "of_words": "text_to_image"}
     attentions = [
@@ -193,7 +193,7 @@ def _levels(reranker: HGANReranker) -> RerankGraphs:
 class _Cut(nn.Module):
     """The last map to the regions of all levels behind one another."""
 
-    def __init__(self, reranker: HGANReranker) -> None:
+    def __init__(self, reranker: LevelsReranker) -> None:
         super().__init__()
         self.branches = reranker.model.branches
         self.levels = reranker.model.levels
@@ -223,7 +223,7 @@ class _ProjectedSentences(nn.Module):
 class _LevelPairs(nn.Module):
     """The weighted sums of the similarities of both levels, and the attention of words."""
 
-    def __init__(self, reranker: HGANReranker, attentions: list[str]) -> None:
+    def __init__(self, reranker: LevelsReranker, attentions: list[str]) -> None:
         super().__init__()
         self.local = reranker.model.local
         self.levels = reranker.model.levels

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from limner.data.transforms import ImageSettings
 from limner.inference.precision import InferenceEngine, Precision
 from limner.inference.rerank_co_attention import CoAttentionReranker
-from limner.inference.rerank_hgan import HGANReranker
 from limner.inference.rerank_late import LateReranker
+from limner.inference.rerank_levels import LevelsReranker
 from limner.inference.rerank_patches import PatchReranker
 from limner.models.dual_encoder import DualEncoder
 from limner.types import Reranker, Tokenizer
 
 RERANKERS: dict[str, Callable[..., Reranker]] = {
     "co-attention": CoAttentionReranker,
-    "hgan": HGANReranker,
     "late": LateReranker,
+    "levels": LevelsReranker,
     "patches": PatchReranker,
 }
 """By kind; each is called with the arguments of `reranker_of`."""

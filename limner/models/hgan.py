@@ -153,7 +153,7 @@ class HGAN(LevelledEncoder):
     @property
     def reranked_by(self) -> str | None:
         """The granularities that it has below the sentence."""
-        return "hgan" if self.settings.levels else None
+        return "levels" if self.settings.levels else None
 
     def read_pictures(self, pictures: Tensor) -> PictureParts:
         """The embedding (not normalised) and the regions of an image, as `ImageEncoder.read_map` takes it."""

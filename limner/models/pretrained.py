@@ -234,7 +234,7 @@ class Pretrained(LevelledEncoder):
         """A cross-encoder, late interaction or levels; else the patches of a vision tower show where words point."""
         found = super().reranked_by
         if found is None and self.compares_parts:
-            return "late" if self.late is not None else "hgan"
+            return "late" if self.late is not None else "levels"
         return "patches" if found is None and self.tower is not None else found
 
     @property

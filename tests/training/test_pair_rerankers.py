@@ -14,7 +14,7 @@ from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.rerank_co_attention import CoAttentionReranker
-from limner.inference.rerank_hgan import HGANReranker
+from limner.inference.rerank_levels import LevelsReranker
 from limner.losses import SDM, Levels, LossSettings
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.levels import LevelledEncoder
@@ -201,7 +201,7 @@ def test_rows_beside_a_batch_are_read_by_the_tower(toys: Dataset) -> None:
 def test_the_reranker_scores_pairs_as_the_network_does(toys: Dataset, levels_run: Path) -> None:
     run = limner.load(levels_run, device="cpu", precision="fp32")
     reranker, model = run.expect_reranker(), run.model
-    assert isinstance(reranker, HGANReranker)
+    assert isinstance(reranker, LevelsReranker)
     assert isinstance(model, LevelledEncoder)
     pictures = [record.image for record in toys.records[:6]]
     regions = run.encode_regions(pictures)
@@ -243,7 +243,7 @@ def test_levels_are_added_to_an_imported_pair(toys: Dataset, pair: Path, tmp_pat
     assert not [name for name in first if "phrase." in name and name.startswith(("local", "branches"))]
     assert not [name for name in before if name.startswith(("local", "branches", "words_and"))]
     run = limner.load(out, device="cpu")
-    assert isinstance(run.reranker, HGANReranker)
+    assert isinstance(run.reranker, LevelsReranker)
     # a run that has them goes on with what it has, and with no others
     wider = recipe.replace(start=str(out), model=recipe.model.replace(levels=toy_levels().model.levels))  # type: ignore[attr-defined]
     with pytest.raises(SettingsError, match=r"setting 'model\.levels': they are those of the run"):
@@ -255,7 +255,7 @@ def test_the_command_of_the_page_tunes_a_pair_with_levels(toys: Dataset, pair: P
     quick = ["stages.tune.epochs=1", "stages.tune.batch=8"]
     recipe = change(start_from(get_recipe("fine-tune"), pair), settings + quick)
     run = limner.load(trained(toys, recipe, tmp_path / "run"), device="cpu")
-    assert isinstance(run.reranker, HGANReranker)
+    assert isinstance(run.reranker, LevelsReranker)
     # 30 kB a picture, as the page says
     assert int(np.prod(run.reranker.region_shape)) * 2 == 30_720
 

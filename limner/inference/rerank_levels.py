@@ -1,4 +1,4 @@
-"""HGAN's reranker: its similarities of words and of phrases beside that of whole sentences.
+"""The reranker by levels: similarities of words and of phrases, as HGAN has them, beside that of whole sentences.
 
 Source: Zheng et al., MM 2020, sections 3.3 and 3.4.
 """
@@ -34,8 +34,8 @@ _HALVED = 1024
 """Pictures whose projections are held at once: with 15 regions, 512 numbers and two levels, 126 MB."""
 
 
-class HGANReranker:
-    """A `limner.types.Reranker`: HGAN scores pairs by words and phrases, in eval mode.
+class LevelsReranker:
+    """A `limner.types.Reranker`: pairs are scored by words and phrases, in eval mode.
 
     A network that has learnt since needs a new one. Regions are those of the image as it is, without its mirror
     image. What is kept of an image is its regions, `region_shape` numbers in half precision: rows and columns of the
@@ -43,7 +43,7 @@ class HGANReranker:
     Raises `SettingsError` for a network without words and phrases to match.
     """
 
-    # HGAN's score is a weighted sum and no probability, so classes have the mean of what ranks pairs
+    # the score is a weighted sum and no probability, so classes have the mean of what ranks pairs
     class_mean: Literal["confidences", "scores"] = "scores"
 
     def __init__(

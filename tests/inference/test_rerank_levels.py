@@ -13,9 +13,9 @@ import limner
 from limner.data.records import Dataset
 from limner.evaluation.protocols import find_protocol
 from limner.inference import TrainedModel
-from limner.inference import rerank_hgan as module
+from limner.inference import rerank_levels as module
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.rerank_hgan import HGANReranker
+from limner.inference.rerank_levels import LevelsReranker
 from limner.models.hgan import HGAN
 from limner.models.text_bert import BertSettings
 from limner.search.index import index_pictures
@@ -38,9 +38,9 @@ def pictures(toys: Dataset) -> list[Path]:
     return [record.image for record in toys.records[:6]]
 
 
-def reranker_of(run: TrainedModel) -> HGANReranker:
+def reranker_of(run: TrainedModel) -> LevelsReranker:
     reranker = run.expect_reranker()
-    assert isinstance(reranker, HGANReranker)
+    assert isinstance(reranker, LevelsReranker)
     return reranker
 
 
