@@ -10,6 +10,7 @@ from jaxtyping import Float, Int, UInt8
 from limner.data.token_rows import by_word, longest
 from limner.errors import DataError, SettingsError
 from limner.export.sessions import Graph
+from limner.inference.anchored_pairs import anchored_pairs
 from limner.types import PairScorer, RegionFeatures, RerankScores, TokenBatch, Tokenizer
 
 PARTS = ("regions", "sentence", "pairs")
@@ -166,18 +167,9 @@ class ExportedReranker:
     ) -> Float[np.ndarray, " pairs"]:
         """Logits of single pairs: a call for each image or each sentence, whichever there are fewer of."""
         found = np.empty(len(of_images), np.float32)
-        sentence_rows = np.unique(of_sentences)
-        by_image = len(np.unique(of_images)) <= len(sentence_rows)
-        for start in range(0, len(sentence_rows), _SENTENCES):
-            held = sentence_rows[start : start + _SENTENCES]
+        for held, groups in anchored_pairs(of_images, of_sentences, _SENTENCES):
             parts = self._parts(read[held])
-            inside = np.flatnonzero(np.isin(of_sentences, held))
-            anchors = (of_images if by_image else of_sentences)[inside]
-            for anchor in np.unique(anchors):
-                pairs = inside[anchors == anchor]
-                one = pairs[:1]
-                rows = np.searchsorted(held, of_sentences[pairs if by_image else one])
-                image_rows = of_images[one if by_image else pairs]
+            for pairs, image_rows, rows in groups:
                 grid = self._pairs(regions[image_rows], {name: part[rows] for name, part in parts.items()})
                 found[pairs] = grid["logits"].ravel()
         return found

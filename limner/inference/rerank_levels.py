@@ -15,6 +15,7 @@ from torch import Tensor
 from limner.data.token_rows import by_word, longest
 from limner.data.transforms import ImageSettings
 from limner.errors import SettingsError
+from limner.inference.anchored_pairs import anchored_pairs
 from limner.inference.encoding import evaluating
 from limner.inference.image_engine import BackbonePass, to_half
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
@@ -262,20 +263,11 @@ class LevelsReranker:
     ) -> Float[np.ndarray, " pairs"]:
         """The values of `similarities` for single pairs."""
         found = np.empty(len(of_images), np.float32)
-        sentence_rows = np.unique(of_sentences)
-        # a call for each anchor: the side with fewer of them
-        by_image = len(np.unique(of_images)) <= len(sentence_rows)
-        for start in range(0, len(sentence_rows), _HELD):
-            held = sentence_rows[start : start + _HELD]
+        for held, groups in anchored_pairs(of_images, of_sentences, _HELD):
             # once a sentence: read again for each picture, an evaluation by class took over ten minutes with MiniLM
             # (docs/log/2026-11-22.md)
             sentences = self.project_sentences(read[held])
-            inside = np.flatnonzero(np.isin(of_sentences, held))
-            anchors = (of_images if by_image else of_sentences)[inside]
-            for anchor in np.unique(anchors):
-                pairs = inside[anchors == anchor]
-                image_rows = of_images[pairs][:1] if by_image else of_images[pairs]
-                rows = np.searchsorted(held, of_sentences[pairs] if by_image else of_sentences[pairs][:1])
+            for pairs, image_rows, rows in groups:
                 pictures = self.project_pictures(regions[image_rows])
                 with evaluating(self.model):
                     matches = self.model.match(

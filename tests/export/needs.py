@@ -1,4 +1,11 @@
-"""Tests that are skipped where a library is missing."""
+"""Tests that are skipped where a library is missing, and a search where torch is not to be had."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,3 +22,27 @@ def need_openvino() -> None:
         require_openvino()
     except SettingsError as missing:
         pytest.skip(str(missing))
+
+
+def search_without_torch(store: Path, query: str, export: Path) -> list[dict[str, Any]]:
+    """The hits of `limner search` in a process that refuses to import torch."""
+    code = (
+        "import sys\n"
+        "class Refused:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('torch', 'transformers', 'accelerate'):\n"
+        "            raise ModuleNotFoundError(f'{name} is not to be imported', name=name)\n"
+        "sys.meta_path.insert(0, Refused())\n"
+        "from limner.__main__ import main\n"
+        f"sys.argv = ['limner', 'search', {str(store)!r}, {query!r}, '--run', {str(export)!r}, '--json']\n"
+        "main()\n"
+    )
+    answered = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert answered.returncode == 0, answered.stderr
+    hits: list[dict[str, Any]] = json.loads(answered.stdout)["hits"]
+    return hits

@@ -1,9 +1,5 @@
 """An exported reranker gives the scores of its run, and searches re-rank by it as by the run."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +24,7 @@ from limner.search.index import index_pictures
 from limner.search.store_files import store_for
 from limner.training.recipe import Recipe
 from tests import toy
+from tests.export.needs import need_openvino, search_without_torch
 from tests.export.test_towers import drawn_run
 
 pytest.importorskip("onnxscript")
@@ -152,7 +149,7 @@ def test_an_exported_reranker_agrees_with_its_run(
     exports: Callable[[str, ExportFormat], ExportedModel],
 ) -> None:
     if format == "openvino":
-        pytest.importorskip("openvino")
+        need_openvino()
     run = runs(name)
     own, other = run.reranker, exports(name, format).reranker
     assert own is not None
@@ -259,27 +256,9 @@ def test_a_re_ranked_search_imports_no_torch(
     name: str, searched: Callable[[str], tuple[TrainedModel, Path, Path]]
 ) -> None:
     run, store, export = searched(name)
-    code = (
-        "import sys\n"
-        "class Refused:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] in ('torch', 'transformers', 'accelerate'):\n"
-        "            raise ModuleNotFoundError(f'{name} is not to be imported', name=name)\n"
-        "sys.meta_path.insert(0, Refused())\n"
-        "from limner.__main__ import main\n"
-        f"sys.argv = ['limner', 'search', {str(store)!r}, {QUERY!r}, '--run', {str(export)!r}, '--json']\n"
-        "main()\n"
-    )
-    answered = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert answered.returncode == 0, answered.stderr
+    hits = search_without_torch(store, QUERY, export)
     with limner.open_store(store, run=run) as own:
         expected = own.search(QUERY).hits
-    hits = json.loads(answered.stdout)["hits"]
     assert [hit["path"] for hit in hits] == [str(hit.path) for hit in expected]
     assert hits[0]["confidence"] == pytest.approx(expected[0].confidence, abs=1e-4)
 

@@ -1,7 +1,6 @@
 """Searches by an exported tower: the answers of the run, without torch."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from limner.inference.trained import load_model
 from limner.sealed_json import KEY, sealed
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
-from tests.export.needs import need_openvino
+from tests.export.needs import need_openvino, search_without_torch
 
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
@@ -84,27 +83,10 @@ def test_a_search_imports_no_torch(
         export = export_run(
             load_model(toy_run, device="cpu", precision="fp32"), tmp_path / "export", format="openvino"
         )
-    code = (
-        "import sys\n"
-        "class Refused:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] in ('torch', 'transformers', 'accelerate'):\n"
-        "            raise ModuleNotFoundError(f'{name} is not to be imported', name=name)\n"
-        "sys.meta_path.insert(0, Refused())\n"
-        "from limner.__main__ import main\n"
-        f"sys.argv = ['limner', 'search', {str(store)!r}, {QUERIES[0]!r}, '--run', {str(export)!r}, '--json']\n"
-        "main()\n"
-    )
-    answered = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert answered.returncode == 0, answered.stderr
+    hits = search_without_torch(store, QUERIES[0], export)
     with limner.open_store(store) as own:
         expected = [str(hit.path) for hit in own.search(QUERIES[0]).hits]
-    assert [hit["path"] for hit in json.loads(answered.stdout)["hits"]] == expected
+    assert [hit["path"] for hit in hits] == expected
 
 
 def test_the_server_needs_no_torch(export: Path, store: Path) -> None:

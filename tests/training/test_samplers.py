@@ -24,7 +24,7 @@ from limner.training.prepare import prepare
 from limner.training.recipe import Recipe
 from limner.training.samplers import BatchSource
 from limner.training.sentence_features import sentence_features
-from tests.toy import toy_mnil
+from tests.toy import toy_mnil, toy_recipe
 from tests.training.interrupted import (
     STATE,
     in_two_processes,
@@ -114,6 +114,22 @@ def test_sentences_whose_words_are_cached_are_embedded_without_the_bert(
     found = source.embedded(source.encoding(), chosen)
     torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
     assert not torch.allclose(found, found.roll(1, 0), atol=2e-3)
+
+
+@pytest.mark.parametrize("places", [0, 1, 3])
+def test_a_bank_has_sentences_at_the_left_wherever_testing_puts_them(toys: Dataset, places: int) -> None:
+    recipe = toy_recipe()
+    recipe = recipe.replace(model=recipe.model.replace(text=recipe.model.text.replace(test_positions=places)))
+    data = prepare(recipe, toys.split("train"), toys.split("val"))
+    source = BatchSource(data, 1, Accelerator(cpu=True), "fp32", silent)
+    ids = data.pairs.layout(np.arange(len(data.pairs.sentences)), source.words, None)
+    left = source.encoding(places=1).token_ids(ids)
+    torch.testing.assert_close(source.bank().texts, left)
+    # what the network is tested by, and what the hub correction is filled with, keeps its places
+    tested = source.encoding().token_ids(ids)
+    assert torch.allclose(tested, left, atol=1e-6) == (places == 1)
+    spread = source.spread(len(ids))[1]
+    torch.testing.assert_close(spread, tested)
 
 
 def test_kill_9_keeps_the_queue(toys: Dataset, run: Path, tmp_path: Path) -> None:
