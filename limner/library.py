@@ -12,7 +12,7 @@ import numpy as np
 
 from limner.data.minimal_pairs import PairSet, read_pairs
 from limner.data.readers import open_dataset
-from limner.data.records import Dataset, group_numbers, label_matrices, sentence_languages
+from limner.data.records import Dataset, group_numbers
 from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import Results
 from limner.evaluation.minimal_pairs import PairReport, bench_embeddings, expect_fit_of_rows
@@ -21,7 +21,7 @@ from limner.evaluation.protocols import Protocol, find_protocol, protocol_of
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First
 from limner.inference.bench_run import bench_run
-from limner.inference.evaluate_run import evaluate_run, expect_fit
+from limner.inference.evaluate_run import evaluate_run, results_of
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel, load_model
 from limner.recipes import get_recipe
@@ -192,16 +192,7 @@ def _of_arrays(
     # the format chooses the protocol, as it does for a run
     format_name = dataset.source.partition(":")[0]
     rules = rules or protocol_of(format_name)
-    # before any product: missing labels, or several images in a group, are told at once
-    expect_fit(dataset, rules)
-    # only if the protocol compares labels: they may be absent, and take a matrix of images × labels
-    labels = label_matrices(dataset) if rules.match == "labels" else (None, None)
-    results = Results(
-        *(image_groups, sentence_groups, images, sentences),
-        image_labels=labels[0],
-        sentence_labels=labels[1],
-        sentence_languages=sentence_languages(dataset),
-    )
+    results = results_of(dataset, rules, images, sentences)
     return rules.report(
         results,
         measures,

@@ -12,12 +12,10 @@ from limner.cli.schemas_of_exports import ExportedRun
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from limner.data.records import Dataset
-    from limner.evaluation.reranking import PairReranking
     from limner.export.report import Exported, ExportReport
     from limner.export.run import CalibrationRows, ExportFormat
+    from limner.export.split_report import Recall
     from limner.inference import TrainedModel
     from limner.types import Reranker
 
@@ -28,9 +26,6 @@ _COMPARED = 64
 
 _RERANKED = 20
 """Pictures and sentences whose pairs are scored by both rerankers."""
-
-Recall = dict[str, dict[str, float]]
-"""R@1, R@5 and R@10 by direction."""
 
 # every activation of all of them is in memory at once: 64 of MobileNetV2 took 8 GB
 _CALIBRATED = 32
@@ -136,24 +131,26 @@ def _report(
         drawn_sentences,
         size_of,
     )
+    from limner.export.split_report import OnSplit, first_reranked, measured_on
 
     exported = _opened(folder, form)
     if exported is None:
         return None
     rerankers = _rerankers(model, exported)
-    recall = own = None
-    reranked: tuple[Recall, Recall] | None = None
+    found: OnSplit | None = None
     if dataset is None:
         pixels, sentences = drawn_pixels(model, _COMPARED), drawn_sentences(model, _COMPARED)
     else:
-        pixels, sentences, (recall, own), reranked = _measured(model, exported, rerankers, dataset, split)
+        with counting_each("pictures") as progress:
+            found = measured_on(dataset, split, model, exported, rerankers, progress)
+        pixels, sentences = found.pixels, found.sentences
     image, text = compare(model, exported, pixels, sentences)
     reranker = None
     if rerankers is not None:
         reranker = compare_rerankers(*rerankers, pixels[:_RERANKED], sentences[:_RERANKED])
-        reranker = reranker.replace(first=_first(model))
-        if reranked is not None:
-            reranker = reranker.replace(recall=reranked[0], torch_recall=reranked[1])
+        reranker = reranker.replace(first=first_reranked(model))
+        if found is not None and found.reranked is not None:
+            reranker = reranker.replace(recall=found.reranked[0], torch_recall=found.reranked[1])
     return ExportReport(
         format=form,
         precision=precision,
@@ -163,8 +160,8 @@ def _report(
         text=text,
         reranker=reranker,
         split=None if dataset is None else split,
-        recall=recall,
-        torch_recall=own,
+        recall=found and found.recall[0],
+        torch_recall=found and found.recall[1],
     )
 
 
@@ -182,103 +179,9 @@ def _opened(folder: Path, form: str) -> "Exported | None":
 
 
 def _rerankers(model: "TrainedModel", exported: "Exported") -> "tuple[Reranker, Reranker] | None":
-    """The run's and the export's, in this order; None without any."""
+    """The export's and the run's, in this order; None without any."""
     other = getattr(exported, "reranker", None)
-    return None if other is None else (model.expect_reranker(), other)
-
-
-def _first(model: "TrainedModel") -> int:
-    from limner.export.report import RERANKED
-
-    return RERANKED if model.rerank == "all" else max(1, min(model.rerank, RERANKED))
-
-
-def _measured(
-    model: "TrainedModel",
-    exported: "Exported",
-    rerankers: "tuple[Reranker, Reranker] | None",
-    dataset: "Dataset",
-    split: str,
-) -> "tuple[np.ndarray, list[str], tuple[Recall, Recall], tuple[Recall, Recall] | None]":
-    """The first pictures and sentences of a split, and R@K of the export and of the run on all of it.
-
-    The last are those of the re-ranked first, by the run's regions, as a store has them.
-    """
-    import numpy as np
-
-    from limner.evaluation.reranking import PairReranking, remembered
-
-    chosen = dataset.split(split)
-    records = chosen.records
-    paths = [record.image for record in records]
-    sentences = [sentence for record in records for sentence in record.sentences]
-    both: list[list[np.ndarray]] = [[], []]
-    first: np.ndarray | None = None
-    regions: list[np.ndarray] = []
-    with counting_each("pictures") as progress:
-        for start in range(0, len(paths), 64):
-            pixels = np.stack([model.prepare_image(path) for path in paths[start : start + 64]])
-            first = pixels if first is None else first
-            for rows, encoder in zip(both, (exported, model), strict=True):
-                rows.append(encoder.encode_pixels(pixels))
-            if rerankers is not None:
-                regions.append(rerankers[0].region_features(pixels))
-            progress("pictures", start + len(pixels), len(paths))
-        texts: list[list[np.ndarray]] = [[], []]
-        for start in range(0, len(sentences), 256):
-            block = sentences[start : start + 256]
-            for rows, encoder in zip(texts, (exported, model), strict=True):
-                rows.append(encoder.encode_texts(block, check=False))
-            progress("sentences", start + len(block), len(sentences))
-    assert first is not None, "a split is never empty"
-    vectors = [
-        (np.concatenate(images), np.concatenate(rows)) for images, rows in zip(both, texts, strict=True)
-    ]
-    found = tuple(_recall(chosen, split, one) for one in vectors)
-    reranked: tuple[Recall, Recall] | None = None
-    if rerankers is not None:
-        kept = np.concatenate(regions)
-        own, other = (
-            _recall(
-                chosen,
-                split,
-                rows,
-                PairReranking(
-                    remembered(reranker.pair_scorer(*rows, kept, sentences), len(paths), len(sentences)),
-                    _first(model),
-                    reranker.class_mean,
-                ),
-            )
-            for reranker, rows in zip(rerankers, vectors[::-1], strict=True)
-        )
-        reranked = other, own
-    return first, sentences[:_COMPARED], (found[0], found[1]), reranked
-
-
-def _recall(
-    dataset: "Dataset",
-    split: str,
-    vectors: "tuple[np.ndarray, np.ndarray]",
-    reranking: "PairReranking | None" = None,
-) -> Recall:
-    from limner.data.records import group_numbers, label_matrices
-    from limner.evaluation.arrays import Results
-    from limner.evaluation.names import parse_measures
-    from limner.evaluation.protocols import protocol_of
-    from limner.inference.evaluate_run import expect_fit
-
-    rules = protocol_of(dataset.source.partition(":")[0])
-    expect_fit(dataset, rules)
-    labels = label_matrices(dataset) if rules.match == "labels" else (None, None)
-    results = Results(
-        *group_numbers(dataset),
-        *vectors,
-        image_labels=labels[0],
-        sentence_labels=labels[1],
-        reranking=reranking,
-    )
-    report = rules.report(results, parse_measures("R@1 R@5 R@10"), split=split)
-    return {"image_to_text": dict(report.image_to_text), "text_to_image": dict(report.text_to_image)}
+    return None if other is None else (other, model.expect_reranker())
 
 
 def _print(folder: Path, report: "ExportReport") -> None:
@@ -303,7 +206,7 @@ def _print(folder: Path, report: "ExportReport") -> None:
         _print_recall(f", first {reranker.first} re-ranked", reranker.recall, reranker.torch_recall)
 
 
-def _print_recall(how: str, recall: Recall | None, own: Recall | None) -> None:
+def _print_recall(how: str, recall: "Recall | None", own: "Recall | None") -> None:
     if recall is None or own is None:
         return
     for direction, values in recall.items():

@@ -124,8 +124,8 @@ def compare(
 
 
 def compare_rerankers(
-    own: Reranker,
     exported: Reranker,
+    own: Reranker,
     pixels: UInt8[np.ndarray, "images height width 3"],
     sentences: Sequence[str],
 ) -> RerankerReport:

@@ -51,7 +51,7 @@ def evaluate_run(
     described = run.description
     # a dataset's own rules, since R@1 of one protocol must not be held against that of another
     protocol = protocol or protocol_of(format_name)
-    image_groups, sentence_groups = group_numbers(dataset)
+    _, sentence_groups = group_numbers(dataset)
     expect_same_splits(dataset, described)
     if not len(sentence_groups):
         raise DataError(
@@ -66,8 +66,6 @@ def evaluate_run(
     # every file is read once more than encoding needs, and only the first time: a second evaluation knows its digest
     digests = digests_of(dataset, progress)
     learnt = learnt_from(run, dataset, digests, progress=progress)
-    # only where the protocol asks for them: `label_matrices` refuses a set without labels
-    labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
     paths = [record.image for record in dataset.records]
     sentences = [sentence for record in dataset.records for sentence in record.sentences]
     images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
@@ -76,10 +74,11 @@ def evaluate_run(
     reranking = None
     if first != 0:
         reranking = reranking_of(run, paths, sentences, (images, texts), first, progress=progress)
-    results = Results(
-        *(image_groups, sentence_groups, images, texts),
-        image_labels=labels[0],
-        sentence_labels=labels[1],
+    results = results_of(
+        dataset,
+        protocol,
+        images,
+        texts,
         reranking=reranking,
         image_names=names,
         sentence_names=[
@@ -87,7 +86,6 @@ def evaluate_run(
             for name, record in zip(names, dataset.records, strict=True)
             for number in range(len(record.sentences))
         ],
-        sentence_languages=sentence_languages(dataset),
     )
     # before the protocol forms classes or folds of them: `limner score` must be able to do both anew
     if keep is not None:
@@ -172,6 +170,36 @@ def _names(dataset: Dataset) -> list[str]:
     root = Path(commonpath([record.image.parent for record in dataset.records]))
     # with "/" on every system, so that saved names and TREC runs compare
     return [record.image.relative_to(root).as_posix() for record in dataset.records]
+
+
+def results_of(
+    dataset: Dataset,
+    protocol: Protocol,
+    images: Float[np.ndarray, "images dim"],
+    sentences: Float[np.ndarray, "sentences dim"],
+    *,
+    reranking: PairReranking | None = None,
+    image_names: Sequence[str] = (),
+    sentence_names: Sequence[str] = (),
+) -> Results:
+    """The embeddings of a split, in the order of its records, and what matches what by a protocol.
+
+    Raises as `expect_fit`.
+    """
+    expect_fit(dataset, protocol)
+    # only where the protocol compares labels: they may be absent, and take a matrix of images × labels
+    labels = label_matrices(dataset) if protocol.match == "labels" else (None, None)
+    return Results(
+        *group_numbers(dataset),
+        images,
+        sentences,
+        image_labels=labels[0],
+        sentence_labels=labels[1],
+        reranking=reranking,
+        image_names=image_names,
+        sentence_names=sentence_names,
+        sentence_languages=sentence_languages(dataset),
+    )
 
 
 def expect_fit(dataset: Dataset, protocol: Protocol) -> None:

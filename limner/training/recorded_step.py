@@ -1,7 +1,7 @@
 """A step's forward and backward pass recorded once as a CUDA graph and replayed: one launch in place of hundreds.
 
-A text CNN of small batches gives a GPU some five hundred kernels of a few microseconds a step, which Python cannot ask
-for as fast as they run.
+A text CNN of small batches gives a GPU hundreds of small kernels a step, which Python cannot ask for as fast as they
+run.
 """
 
 from collections import Counter
