@@ -15,6 +15,7 @@ from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from limner.data.records import Dataset
+    from limner.export.exported import ExportedModel
     from limner.inference import TrainedModel
     from limner.search.sentences import Sentence
     from limner.search.store_files import StoreFiles
@@ -34,8 +35,8 @@ def index_command(
     run: Annotated[
         Path,
         typer.Argument(
-            help="Run folder of the model, or hf:ORG/NAME of the hub: a run, or a pair, which is imported into the "
-            "store; with --vectors the name of the model that made them.",
+            help="Run folder of the model, an export of it, or hf:ORG/NAME of the hub: a run, or a pair, which is "
+            "imported into the store; with --vectors the name of the model that made them.",
         ),
     ],
     store: StoreFolder,
@@ -102,7 +103,7 @@ def index_command(
             )
         return _index_vectors(str(run), store, vectors, metadata)
     from limner.data.readers import open_dataset
-    from limner.inference import load_model
+    from limner.export.exported import is_export
     from limner.inference.hub_runs import is_hub_name
     from limner.search.index import check_arguments, index_pictures
     from limner.search.metadata import read_metadata
@@ -123,13 +124,16 @@ def index_command(
             )
         # a run and no pair: it is in the hub's cache, and used as one of this machine
         run = _run_of_the_hub(str(run), store) or run
+    encoder: Encoder
     if is_hub_name(str(run)):
         encoder, opened = _of_the_hub(str(run), store, regions, device(cpu), engine)
+    elif is_export(run):
+        _refuse_for_exports(stage=stage, engine=engine, cpu=cpu)
+        encoder, opened = _of_export(run, store, keep_model=not no_model, regions=regions)
     else:
-        encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
-        # a store notes what to load when it is opened: of a stage that is not the best, the checkpoint itself
-        named = run if stage is None else encoder.path
-        opened = _of_run(encoder, named, store, keep_model=not no_model, regions=regions)
+        encoder, opened = _of_run(
+            run, store, stage=stage, keep_model=not no_model, regions=regions, cpu=cpu, engine=engine
+        )
     if dataset is not None:
         summary = _index_dataset(encoder, opened, dataset, split, batch)
     else:
@@ -180,16 +184,65 @@ def _of_the_hub(
 
 
 def _of_run(
-    encoder: "TrainedModel", run: Path, store: Any, *, keep_model: bool, regions: bool | None = None
-) -> "StoreFiles":
-    from limner.search.store_path import is_remote
+    run: Path,
+    store: Any,
+    *,
+    stage: str | None = None,
+    keep_model: bool,
+    regions: bool | None = None,
+    cpu: bool,
+    engine: str = "torch",
+) -> "tuple[TrainedModel, StoreFiles]":
+    from limner.inference import load_model
     from limner.search.with_model import store_of_run
 
-    opened = store_of_run(encoder, run, store, regions=regions, keep_model=keep_model)
+    encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
+    # a store notes what to load when it is opened: of a stage that is not the best, the checkpoint itself
+    named = run if stage is None else encoder.path
+    opened = store_of_run(encoder, named, store, regions=regions, keep_model=keep_model)
+    _say_not_kept(opened, store, named, keep_model=keep_model)
+    return encoder, opened
+
+
+def _of_export(
+    export: Path, store: Any, *, keep_model: bool, regions: bool | None = None
+) -> "tuple[ExportedModel, StoreFiles]":
+    """As `_of_run`, without torch."""
+    from limner.export.exported import load_export
+    from limner.search.stored_model import store_of_export
+
+    encoder = load_export(export)
+    opened = store_of_export(encoder, store, regions=regions, keep_model=keep_model)
+    _say_not_kept(opened, store, export, keep_model=keep_model)
+    return encoder, opened
+
+
+def _of_run_or_export(
+    run: Path, store: Any, *, keep_model: bool, cpu: bool, engine: str = "torch"
+) -> "tuple[TrainedModel | ExportedModel, StoreFiles]":
+    from limner.export.exported import is_export
+
+    if is_export(run):
+        _refuse_for_exports(stage=None, engine=engine, cpu=cpu)
+        return _of_export(run, store, keep_model=keep_model)
+    from limner.inference.hub_runs import local_run
+
+    # the store notes the folder: of a run of the hub that in the hub's cache
+    return _of_run(local_run(run), store, keep_model=keep_model, cpu=cpu, engine=engine)
+
+
+def _say_not_kept(opened: "StoreFiles", store: Any, run: Path, *, keep_model: bool) -> None:
+    from limner.search.store_path import is_remote
+
     if keep_model and is_remote(store) and not opened.has_table:
         # told once, when the store is new: on a disk it would hold the model
         err.print(f"{store}: an object storage holds no model; the store needs the run {run} where it is")
-    return opened
+
+
+def _refuse_for_exports(*, stage: str | None, engine: str, cpu: bool) -> None:
+    needless = {"--stage": stage is not None, "--engine": engine != "torch", "--cpu": cpu}
+    if given := [name for name, is_given in needless.items() if is_given]:
+        raise SettingsError(f"{given[0]}: an export is of one stage, and runs on the CPU by its own engine")
 
 
 def _index_dataset(
@@ -203,7 +256,7 @@ def _index_dataset(
 
 @command(app, "index-sentences")
 def index_sentences_command(
-    run: Annotated[Path, typer.Argument(help="Run folder of the model.")],
+    run: Annotated[Path, typer.Argument(help="Run folder of the model, or an export of it.")],
     store: StoreFolder,
     data: Annotated[
         str, typer.Argument(help="A dataset (FORMAT:PATH), or a text file with one sentence a line.")
@@ -216,16 +269,12 @@ def index_sentences_command(
 
     `limner search STORE --image FILE --sentences` finds them.
     """
-    from limner.inference import load_model
-    from limner.inference.hub_runs import local_run
     from limner.search.sentences import SentenceTable
 
     # before the model: a file that is not there costs no loading
     sentences = _sentences(data, split)
-    # the store notes the folder: of a run of the hub that in the hub's cache
-    run = local_run(run)
-    encoder = load_model(run, device=device(cpu))
-    opened = SentenceTable(_of_run(encoder, run, store, keep_model=not no_model))
+    encoder, files = _of_run_or_export(run, store, keep_model=not no_model, cpu=cpu)
+    opened = SentenceTable(files)
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
     _say_left_out(summary)
@@ -270,7 +319,7 @@ def _sentences(data: str, split: str | None) -> "list[Sentence]":
 @command(app, "reindex")
 def reindex_command(
     store: StoreFolder,
-    run: Annotated[Path, typer.Argument(help="Run folder of the other model.")],
+    run: Annotated[Path, typer.Argument(help="Run folder of the other model, or an export of it.")],
     new: NewStoreFolder,
     no_model: NoModel = False,
     batch: Batch = _BATCH,
@@ -281,17 +330,13 @@ def reindex_command(
 
     Their metadata are copied; the old store is not changed.
     """
-    from limner.inference import load_model
-    from limner.inference.hub_runs import local_run
     from limner.search.index import reindex
     from limner.search.store_files import StoreFiles
 
     # before the model: a store that is not there costs no loading
     old = StoreFiles.open(store)
-    run = local_run(run)
-    encoder = load_model(run, device=device(cpu), engine=chosen_engine(engine))
     # a new folder: vectors of two models cannot be compared, so a store holds one model's
-    opened = _of_run(encoder, run, new, keep_model=not no_model)
+    encoder, opened = _of_run_or_export(run, new, keep_model=not no_model, cpu=cpu, engine=engine)
     with counting("pictures") as progress:
         summary = reindex(old, encoder, opened, batch_size=batch, progress=progress)
     _say(summary, new, len(opened))

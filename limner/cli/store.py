@@ -307,10 +307,10 @@ def repair_command(
     from limner.search.store_files import StoreFiles
 
     def model() -> "Encoder":
-        from limner.inference.trained import load_model
         from limner.search.foreign_vectors import foreign_model
+        from limner.search.stored_model import load_stored_model
 
-        return foreign_model(opened) or load_model(run or opened.run, device=device(cpu))
+        return foreign_model(opened) or load_stored_model(run or opened.run, device=device(cpu))
 
     opened = StoreFiles.open(store, check=False)
     with counting("pictures") as progress:

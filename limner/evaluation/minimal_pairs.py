@@ -21,7 +21,8 @@ from rich.text import Text
 
 from limner.data.minimal_pairs import PairSet
 from limner.errors import DataError
-from limner.evaluation.arrays import Results, read_arrays
+from limner.evaluation.array_files import read_arrays
+from limner.evaluation.arrays import Results
 from limner.evaluation.intervals import Interval, intervals
 from limner.evaluation.measures import RecallAt
 from limner.evaluation.names import parse_measures

@@ -188,6 +188,11 @@ class ExportedModel(EncoderBase):
             self._graphs[part] = open_graph(self._whole_file(name), self.engine, bf16=bf16)
         return self._graphs[part]
 
+    def expect_whole(self) -> None:
+        """Raise `CheckpointError` if a file is not the one that was written."""
+        for name in self.description["towers"]:
+            self._whole_file(name)
+
     def _whole_file(self, name: str) -> Path:
         """The file of a tower or of a part of the reranker, with the digest that was written down."""
         told = self.description["towers"][name]

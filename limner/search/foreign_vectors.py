@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limner.errors import DataError, ImageError, LimnerError, SettingsError, StoreError
-from limner.evaluation.arrays import checked_arrays, unit_rows
+from limner.evaluation.array_files import checked_arrays, unit_rows
 from limner.search.entry import StoredImage
 from limner.search.image_look import Note, Seen, is_another, look_at
 from limner.search.index import notes_of

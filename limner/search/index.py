@@ -21,13 +21,14 @@ from limner.data.images import local_time
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
-from limner.export.exported import ExportedModel
+from limner.export.exported import ExportedModel, is_export, load_export
 from limner.search.entry import StoredImage, to_json
 from limner.search.find_pictures import find_pictures
 from limner.search.image_look import Note, Seen, is_another, look_at
 from limner.search.metadata import read_metadata
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, store_path
+from limner.search.stored_model import store_of_export
 from limner.types import Encoder, RegionFeatures
 from limner.wire import IndexReport
 
@@ -59,8 +60,8 @@ def index(
 ) -> IndexReport:
     """Add images to a store, which is made if it does not exist: `limner index` as a function.
 
-    - `model`: a model as `limner.load` returns it, a run folder, or `hf:ORG/NAME` of the hub: a run, or a pair that is
-      imported into the store's folder; `store`: a folder, `s3://…`, or an open store.
+    - `model`: a model as `limner.load` returns it, a run folder, an export of one, or `hf:ORG/NAME` of the hub: a run,
+      or a pair that is imported into the store's folder; `store`: a folder, `s3://…`, or an open store.
     - `images`: files, and folders of them.
     - `data`: in place of `images` and `metadata`, a dataset or its FORMAT:PATH; its identities, metadata and sentences
       go into the store, too (`limner.search.index_dataset`). `split`: only the records of this split.
@@ -74,6 +75,8 @@ def index(
     # before the model is loaded: a mistyped source is refused at once
     dataset = open_dataset(data) if isinstance(data, str) else data
     notes = read_metadata(metadata) if isinstance(metadata, str | Path) else metadata
+    if isinstance(model, str | Path) and is_export(model):
+        model = load_export(model)
     if isinstance(model, str | Path):
         # here, and not above: `limner.search.index` must not take the seconds that torch's import takes
         from limner.inference.hub_runs import is_hub_name
@@ -152,6 +155,8 @@ def _opened(
         return store.files
     if path is None:
         raise SettingsError("a model without a path cannot make a store; make it with StoreFiles.create")
+    if isinstance(encoder, ExportedModel):
+        return store_of_export(encoder, store_path(store), keep_model=keep_model)
     from limner.inference.trained import TrainedModel
 
     # an encoder of another package has no checkpoint that could be kept

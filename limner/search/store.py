@@ -16,12 +16,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
-from limner.export.exported import ExportedModel, is_export, load_export
+from limner.export.exported import ExportedModel
 from limner.judgements import Marks
 from limner.search.conditions import Condition
 from limner.search.engine import Compose, Engine
 from limner.search.entry import StoredImage, key_of
 from limner.search.erase import erase
+from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
 from limner.search.manifest import IN_STORE
@@ -29,6 +30,7 @@ from limner.search.query import Query
 from limner.search.store_calibration import calibration_for
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, is_remote
+from limner.search.stored_model import load_stored_model
 from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
@@ -324,13 +326,9 @@ def open_store(
     """
     # the store before the model: a wrong folder is told at once, where loading takes seconds
     files = StoreFiles.open(folder)
-    if run is None:
-        # here: it reads arrays by torch, which a search by an exported tower does without
-        from limner.search.foreign_vectors import foreign_model
-
-        # vectors that another program has computed have no model that could be loaded
-        if (foreign := foreign_model(files)) is not None:
-            return Store(Engine(files, foreign, approximate_from=approximate_from))
+    # vectors that another program has computed have no model that could be loaded
+    if run is None and (foreign := foreign_model(files)) is not None:
+        return Store(Engine(files, foreign, approximate_from=approximate_from))
     # a model that is loaded already may serve several stores
     model = _model(files, run, device) if run is None or isinstance(run, str | Path) else run
     # by the fingerprint, too: probabilities that were fitted to other weights would be wrong without a sign
@@ -341,18 +339,13 @@ def open_store(
 
 
 def _model(files: StoreFiles, run: str | Path | None, device: str | None) -> "TrainedModel | ExportedModel":
-    if run is not None and is_export(run):
-        return load_export(run)
     if run is None and files.manifest.run == IN_STORE and is_remote(files.folder):
         raise StoreError(
             f"{files.folder}: holds its model, which is read from a disk only; copy {files.run} to this machine and "
             "name it with run="
         )
-    # here: torch takes two seconds to load, which a search by an exported tower need not wait for
-    from limner.inference.trained import load_model
-
     try:
-        return load_model(run or files.run, device=device)
+        return load_stored_model(run or files.run, device=device)
     except CheckpointError as error:
         raise StoreError(
             f"{files.folder}: the model of this store cannot be loaded: {error}; name it with run="

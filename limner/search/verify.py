@@ -14,6 +14,7 @@ import pyarrow as pa
 from jaxtyping import Bool
 
 from limner.errors import LimnerError, StoreError
+from limner.export.exported import ExportedModel
 from limner.search.commits import State, digest_sum
 from limner.search.compaction import segment_names
 from limner.search.entry import FIELDS, PLACE, StoredImage
@@ -179,16 +180,21 @@ def _verify_calibration(findings: _Findings, files: StoreFiles) -> None:
 
 
 def _verify_model(findings: _Findings, files: StoreFiles) -> None:
-    # here: they import torch, which takes seconds that a store without a model need not wait
+    # here: what a store without a model need not wait for
     from limner.inference.calibration_file import load_calibration
-    from limner.inference.composing import load_inversion
-    from limner.inference.trained import load_model
+    from limner.search.stored_model import load_stored_model
 
     try:
-        model = load_model(files.run, device="cpu")
+        model = load_stored_model(files.run, device="cpu")
         if model.fingerprint != files.manifest.fingerprint:
             raise StoreError(f"{model.path}: is not the model that the store was built with")
         load_calibration(model.path, model.fingerprint)
+        if isinstance(model, ExportedModel):
+            model.expect_whole()
+            return
+        # torch: an export carries none
+        from limner.inference.composing import load_inversion
+
         load_inversion(model.path, model.fingerprint)
     except LimnerError as error:
         findings.note("model", str(error))

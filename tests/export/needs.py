@@ -26,6 +26,13 @@ def need_openvino() -> None:
 
 def search_without_torch(store: Path, query: str, export: Path) -> list[dict[str, Any]]:
     """The hits of `limner search` in a process that refuses to import torch."""
+    hits: list[dict[str, Any]] = without_torch("search", store, query, "--run", export)["hits"]
+    return hits
+
+
+def without_torch(*arguments: str | Path) -> dict[str, Any]:
+    """What `limner ARGUMENTS --json` prints in a process that refuses to import torch."""
+    called = ["limner", *(str(argument) for argument in arguments), "--json"]
     code = (
         "import sys\n"
         "class Refused:\n"
@@ -34,7 +41,7 @@ def search_without_torch(store: Path, query: str, export: Path) -> list[dict[str
         "            raise ModuleNotFoundError(f'{name} is not to be imported', name=name)\n"
         "sys.meta_path.insert(0, Refused())\n"
         "from limner.__main__ import main\n"
-        f"sys.argv = ['limner', 'search', {str(store)!r}, {query!r}, '--run', {str(export)!r}, '--json']\n"
+        f"sys.argv = {called!r}\n"
         "main()\n"
     )
     answered = subprocess.run(
@@ -44,5 +51,5 @@ def search_without_torch(store: Path, query: str, export: Path) -> list[dict[str
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert answered.returncode == 0, answered.stderr
-    hits: list[dict[str, Any]] = json.loads(answered.stdout)["hits"]
-    return hits
+    told: dict[str, Any] = json.loads(answered.stdout)
+    return told
