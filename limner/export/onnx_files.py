@@ -107,13 +107,12 @@ def put_weights_beside(path: Path) -> None:
 
     if path.stat().st_size < _BESIDE:
         return
+    beside = path.with_name(f"{path.name}.data")
     onnx.save_model(
-        onnx.load(path),
-        path,
-        save_as_external_data=True,
-        all_tensors_to_one_file=True,
-        location=f"{path.name}.data",
+        onnx.load(path), path, save_as_external_data=True, all_tensors_to_one_file=True, location=beside.name
     )
+    # onnx makes a file that nobody else may read, such as a server's account
+    beside.chmod(path.stat().st_mode)
 
 
 def write_openvino(source: Path, path: Path) -> None:
