@@ -23,8 +23,15 @@ from limner.search.verify import verify
 from limner.store_reports import Repair, Verification
 from limner.types import ImageSource, Pixels
 from tests.search.fake import DIM, FakeEncoder, draw
+from tests.search.repairing import shared_reader
 
 Rows = tuple[dict[str, tuple[str | None, bytes]], Counter[tuple[str, str | None]]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_reader() -> Iterator[None]:
+    with shared_reader():
+        yield
 
 
 @pytest.fixture(scope="module")
