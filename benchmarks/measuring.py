@@ -43,6 +43,28 @@ def taking_turns(contestants: Mapping[str, Callable[[], object]], turns: int) ->
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
+def paired(contestants: Mapping[str, Callable[[], object]], turns: int) -> dict[str, dict[str, float]]:
+    """Median milliseconds of each, and the median of its times in one turn divided by the first one's in that turn.
+
+    One turn before does not count. A turn's two times saw the same machine, so the ratio holds beside other programs.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(turns + 1):
+        for name, run in contestants.items():
+            began = time.perf_counter()
+            run()
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    reference = next(iter(seconds.values()))
+    return {
+        name: {
+            "ms": 1000 * statistics.median(values),
+            "ratio": statistics.median(own / other for own, other in zip(values, reference, strict=True)),
+        }
+        for name, values in seconds.items()
+    }
+
+
 def speeds(seconds: Mapping[str, float], items: float, *, reference: str) -> dict[str, dict[str, float]]:
     """Items a second of each, and how many times the reference's speed that is."""
     return {
@@ -61,6 +83,20 @@ def publish(
         for label, values in rows.items():
             print(f"  {label:<{width}}  {values['per_second']:>10,.1f} {unit}/s  {values['ratio']:>6.2f}×")
     content = {"benchmark": name, "unit": unit, **about, "groups": groups, "machine": machine()}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def publish_pairs(
+    name: str, *, groups: Mapping[str, Mapping[str, Mapping[str, float]]], about: Mapping[str, Any]
+) -> None:
+    """Print the table and write the JSON; `groups` are `paired` by what they were measured on."""
+    width = max(len(label) for rows in groups.values() for label in rows)
+    for group, rows in groups.items():
+        print(group)
+        for label, values in rows.items():
+            print(f"  {label:<{width}}  {values['ms']:>10,.2f} ms  {values['ratio']:>6.2f} of the time")
+    content = {"benchmark": name, **about, "groups": groups, "machine": machine()}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.errors import SettingsError, install_hint
-from limner.search.snapshot import Snapshot, top
+from limner.search.snapshot import Snapshot
+from limner.search.vectors import top
 
 # usearch's own 128 gave recall@10 of 0.986 at 768 rows looked at, on 160,000 vectors around real photographs;
 # 256 gives 0.999 to 1.0 at 512 to 768, and the graph takes 26 s to build in place of 13 (docs/log/2026-11-22.md)
@@ -77,8 +78,7 @@ class Approximate:
         found = self._graph.search(query, min(k + 16, len(self._rows)), exact=False)
         # in row order, because `top` orders equal scores by position: so they come by path, as in exact search
         rows = np.sort(np.fromiter((self._rows[int(number)] for number in found.keys), np.int64))
-        # a sum for each row by itself: copies of an image have equal scores
-        scores = np.einsum("nd,d->n", self._snapshot.matrix[rows], query)
+        scores = self._snapshot.vectors.scores(query, rows)
         best = top(scores, k)
         return rows[best], scores[best]
 
@@ -87,10 +87,8 @@ class Approximate:
         assert self._snapshot is not None
         shares = []
         for query in np.ascontiguousarray(queries, np.float32):
-            exact = self._snapshot.scores(query)
-            best = top(exact, k)
+            _, best = self._snapshot.vectors.first(query, k)
             _, scores = self.nearest(query, k)
-            # 1e-6: the product of exact search and the sums of `nearest` round in different orders
             # any row that scores as high as the last of the best is as good
-            shares.append(float((scores >= exact[best[-1]] - 1e-6).sum() / len(best)))
-        return min(1.0, float(np.mean(shares)))
+            shares.append(float((scores >= best[-1]).sum() / len(best)))
+        return float(np.mean(shares))

@@ -1,14 +1,10 @@
 """A store and its model together: queries as text, as an image, as both, or by an image of the store."""
 
-import hashlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.evaluation.calibration import AROUND
@@ -17,12 +13,13 @@ from limner.inference.word_effects import DEFAULT
 from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention
 from limner.search.feedback import moved
-from limner.search.query import TEXT_WEIGHT, Query
-from limner.search.ranking import Ranking, best_of_identities, best_of_near_duplicates
+from limner.search.query import Query, joined
+from limner.search.ranking import Ranking
 from limner.search.sentences import SentenceTable
-from limner.search.snapshot import Snapshot, check_time, top
+from limner.search.snapshot import Snapshot, check_time
 from limner.search.stage_times import timed
 from limner.search.store_files import StoreFiles
+from limner.search.vectors import Found
 from limner.types import Encoder, Reranker
 from limner.wire import (
     Answer,
@@ -43,6 +40,9 @@ _EXAMPLE_LENGTH = 300
 # sentences of one image, or of one kind of image, often fit several: the next best then takes the place
 _EXAMPLE_TRIES = 8
 """Sentences of an image that are looked at for one that is short enough and not an example yet."""
+
+_TOGETHER = 1000
+"""Rows at most that queries look for together; one that needs more is searched for alone."""
 
 _TRIES = 8
 """Times that a query is asked again whose images another process deletes meanwhile."""
@@ -80,9 +80,10 @@ class Engine:
         self._approximate = None if approximate_from is None else Approximate(files.dim)
 
     def prepare(self) -> None:
-        """Read the store, and build the graph of a large one, before the first query."""
+        """Read the store, and make the codes and the graph of a large one, before the first query."""
         # the graph of 160,000 vectors takes 26 s: `limner serve` calls this before it answers anybody
         snapshot = self.files.snapshot()
+        snapshot.vectors.prepare()
         if self._approximate is not None and len(snapshot.matrix) >= (self.approximate_from or 0):
             self._approximate.update(snapshot)
 
@@ -139,13 +140,18 @@ class Engine:
                 return [error]
             alone = zip(queries, until, strict=True)
             return [self._answers([query], [limit], snapshot)[0] for query, limit in alone]
+        try:
+            first = self._first_together(queries, vectors, snapshot)
+        # each is then searched for alone
+        except Exception:
+            first = {}
         found: list[Answer | Exception] = []
-        for query, vector, limit in zip(queries, vectors, until, strict=True):
+        for number, (query, vector, limit) in enumerate(zip(queries, vectors, until, strict=True)):
             try:
                 found.append(
                     vector
                     if isinstance(vector, LimnerError)
-                    else self._answer(query, vector, snapshot, limit)
+                    else self._answer(query, vector, snapshot, limit, first.get(number))
                 )
             # any exception, also a bug of one query, must leave its neighbours in the batch alone
             except Exception as error:
@@ -273,7 +279,7 @@ class Engine:
             if number in failed
             else composed[number]
             if number in composed
-            else _joined(of_texts.get(number), stored.get(number), query.text_weight)
+            else joined(of_texts.get(number), stored.get(number), query.text_weight)
             for number, query in enumerate(queries)
         ]
         return [
@@ -307,17 +313,52 @@ class Engine:
         with timed("encode"):
             return dict(zip(numbers, self.compose(rows, [texts[number] for number in numbers]), strict=True))
 
-    def _answer(self, query: Query, vector: np.ndarray, snapshot: Snapshot, until: float | None) -> Answer:
+    def _first_together(
+        self, queries: Sequence[Query], vectors: Sequence[np.ndarray | LimnerError], snapshot: Snapshot
+    ) -> dict[int, Found]:
+        """Find the first rows of queries that all rows take part in, by number: one product does it for many."""
+        rows: dict[int, np.ndarray] = {}
+        most = AROUND
+        for number, (query, vector) in enumerate(zip(queries, vectors, strict=True)):
+            first = 0 if self._reranker() is None else query.rerank
+            first = self.encoder.rerank if first is None else first
+            if not (
+                isinstance(vector, LimnerError)
+                or query.is_limited
+                or (self.compose is not None and query.has_both)
+                or self._is_approximate(query, len(snapshot.matrix), snapshot)
+                # all others would look for as many
+                or first == "all"
+                or (needed := max(query.start + query.k, first)) > _TOGETHER
+                or not np.isfinite(vector).all()
+            ):
+                rows[number] = np.asarray(vector, np.float32)
+                most = max(most, needed)
+        if len(rows) < 2:
+            return {}
+        with timed("search"):
+            found = snapshot.vectors.first_of_each(np.stack(list(rows.values())), most)
+        return dict(zip(rows, found, strict=True))
+
+    def _answer(
+        self,
+        query: Query,
+        vector: np.ndarray,
+        snapshot: Snapshot,
+        until: float | None,
+        found: Found | None,
+    ) -> Answer:
+        """Answer one query; `found` are the first of all rows for it, if they are known."""
         check_time(until)
         reranker, first = self._reranking(query)
-        # NaN has no order: argpartition would answer with any rows
+        # NaN has no order: a partition would answer with any rows
         if not np.isfinite(vector).all():
             raise DataError("the query's embedding holds NaN or infinite values")
         vector = np.ascontiguousarray(vector, np.float32)
         with timed("search"):
             rows = snapshot.meeting(query.where, query.after, query.before, until)
             is_composed = self.compose is not None and query.has_both
-            own = _own_rows(query, snapshot) if is_composed else []
+            own = snapshot.rows_of(query.image) if is_composed else []
             if query.like is not None:
                 own = [snapshot.places[query.like]]
             # whoever has marked an image has seen it; what is left is what there is to look at
@@ -327,19 +368,21 @@ class Engine:
             count = len(rows) if first == "all" else min(first, len(rows))
             # a probability compares a hit with the first of the ranking, whatever `k` is
             wanted = max(query.start + query.k, count, AROUND)
-            # a reranker that scores all needs every row, which exact search gives in one product
-            if self._is_approximate(query, rows, snapshot) and first != "all":
-                ranking = self._proposed(vector, snapshot, wanted, query.like)
+            # a reranker that scores all needs every row, which exact search gives in one pass
+            if self._is_approximate(query, len(rows), snapshot) and first != "all":
+                found = self._proposed(vector, snapshot, wanted, query.like)
             else:
-                scores = snapshot.scores(vector)
                 # a group is counted over all rows that meet the conditions, so it needs the whole ranking
-                most = len(rows) if query.group else wanted
-                ranking = Ranking(snapshot, rows[top(scores[rows], most)], scores)
+                most = len(rows) if query.group else min(wanted, len(rows))
+                if found is None or len(rows) < len(snapshot.matrix) or len(found[0]) < most:
+                    found = snapshot.vectors.first(vector, most, rows)
+                found = found[0][:most], found[1][:most]
+            ranking = Ranking.of(snapshot, *found)
         if reranker is not None and count:
             assert query.text is not None
             with timed("rerank"):
                 ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
-        chosen, groups = _grouped(query, ranking)
+        chosen, groups = ranking.grouped(query)
         of_text = (
             query.text is not None and query.image is None and query.like is None and not query.is_marked
         )
@@ -377,7 +420,7 @@ class Engine:
             reference=tuple(snapshot.keys[row] for row in own) if is_composed else (),
         )
 
-    def _is_approximate(self, query: Query, rows: Int[np.ndarray, " rows"], snapshot: Snapshot) -> bool:
+    def _is_approximate(self, query: Query, matching: int, snapshot: Snapshot) -> bool:
         """True if the graph answers: in a large store, without groups and conditions, which need all scores."""
         if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
             return False
@@ -388,19 +431,19 @@ class Engine:
         if query.offset is not None:
             return False
         # by the rows, not by the conditions: one that every image meets leaves the graph its place
-        return query.group is None and len(rows) + (query.like is not None) == len(snapshot.matrix)
+        return query.group is None and matching + (query.like is not None) == len(snapshot.matrix)
 
     def _proposed(
         self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int, like: str | None
-    ) -> Ranking:
-        """Rank the rows that the graph finds, without the image of `like`."""
+    ) -> Found:
+        """Find rows by the graph, without the image of `like`."""
         assert self._approximate is not None
         self._approximate.update(snapshot)
-        rows, found = self._approximate.nearest(vector, count + (like is not None))
-        # the rest is never looked at; -inf would show at once if it were
-        scores = np.full(len(snapshot.matrix), -np.inf, np.float32)
-        scores[rows] = found
-        return Ranking(snapshot, rows if like is None else rows[rows != snapshot.places[like]], scores)
+        rows, scores = self._approximate.nearest(vector, count + (like is not None))
+        if like is None:
+            return rows, scores
+        others = rows != snapshot.places[like]
+        return rows[others], scores[others]
 
     def _around(self) -> int:
         """Number of images that a reranker must read for the probabilities: as many as when they were fitted."""
@@ -440,47 +483,3 @@ class Engine:
         if self.encoder.reranker is None:
             return "its model has no reranker that could re-rank or explain"
         return "keeps no region features to re-rank from; index into a new folder with --regions"
-
-
-def _grouped(query: Query, ranking: Ranking) -> tuple[list[int], list[int] | None]:
-    """Choose the rows up to the end of the answer, with the sizes of the groups that they stand for."""
-    end = query.start + query.k
-    if query.group is None:
-        return ranking.rows[:end].tolist(), None
-    if query.group == "identity":
-        groups = best_of_identities(ranking.rows, ranking.snapshot.identities, end)
-    else:
-        groups = best_of_near_duplicates(ranking.rows, ranking.snapshot.matrix, end)
-    return [row for row, _ in groups], [size for _, size in groups]
-
-
-def _own_rows(query: Query, snapshot: Snapshot) -> list[int]:
-    """Rows of the store's images that are the query's image file, by their content; [] for other kinds of images."""
-    image = query.image
-    if isinstance(image, str | Path):
-        with Path(image).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    elif isinstance(image, bytes):
-        digest = hashlib.sha256(image).hexdigest()
-    else:
-        return []
-    # in Arrow: a Python list of a million digests would take a second
-    same = pc.index_in(snapshot.columns["sha256"], value_set=pa.array([digest]))
-    return np.flatnonzero(~np.asarray(pc.is_null(same))).tolist()
-
-
-def _joined(
-    text: np.ndarray | None, picture: np.ndarray | None, weight: float | None
-) -> np.ndarray | DataError:
-    """Join the embeddings of a text and an image: their weighted mean at unit length, or the error if they cancel."""
-    if text is None or picture is None:
-        alone = picture if text is None else text
-        assert alone is not None
-        return alone
-    share = TEXT_WEIGHT if weight is None else weight
-    mean = share * text + (1 - share) * picture
-    length = float(np.linalg.norm(mean))
-    if length == 0:
-        return DataError("the text and the picture are opposites, their mean says nothing; change the weight")
-    joined: np.ndarray = (mean / length).astype(np.float32)
-    return joined

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from limner.data.images import local_time
-from limner.errors import SettingsError
+from limner.errors import DataError, SettingsError
 from limner.search.conditions import Condition
 from limner.search.feedback import keys_by_mark
 from limner.types import ImageSource, Pixels
@@ -94,6 +94,12 @@ class Query:
         return self.offset or 0
 
     @property
+    def is_limited(self) -> bool:
+        """True if some rows take no part, or the best of groups are looked for."""
+        conditions = self.where or self.after is not None or self.before is not None
+        return bool(conditions or self.like is not None or self.is_marked or self.group is not None)
+
+    @property
     def is_marked(self) -> bool:
         """True if marks move the query."""
         return bool(self.right or self.wrong)
@@ -152,6 +158,23 @@ def image_of(source: ImageInput | None) -> ImageSource | None:
     """Convert an image to search by to one that `Encoder.prepare_image` takes."""
     # a query is a value: its caller may go on writing into a bytearray
     return bytes(source) if isinstance(source, bytearray) else source
+
+
+def joined(
+    text: np.ndarray | None, picture: np.ndarray | None, weight: float | None
+) -> np.ndarray | DataError:
+    """Join the embeddings of a text and an image: their weighted mean at unit length, or the error if they cancel."""
+    if text is None or picture is None:
+        alone = picture if text is None else text
+        assert alone is not None
+        return alone
+    share = TEXT_WEIGHT if weight is None else weight
+    mean = share * text + (1 - share) * picture
+    length = float(np.linalg.norm(mean))
+    if length == 0:
+        return DataError("the text and the picture are opposites, their mean says nothing; change the weight")
+    joined: np.ndarray = (mean / length).astype(np.float32)
+    return joined
 
 
 def _time(name: str, value: datetime | str | None) -> datetime | None:

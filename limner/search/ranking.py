@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 
 from limner.evaluation.calibration import AROUND
 from limner.inference.calibration_file import RunCalibration
+from limner.search.query import Query
 from limner.search.snapshot import Snapshot, check_time
 from limner.search.store_files import StoreFiles
 from limner.types import Reranker
@@ -40,6 +41,16 @@ class Ranking:
     reranked: dict[int, float] = field(default_factory=dict)
     before: dict[int, int] = field(default_factory=dict)
     best_reranked: Float[np.ndarray, " first"] = field(default_factory=lambda: np.empty(0))
+
+    @classmethod
+    def of(
+        cls, snapshot: Snapshot, rows: Int[np.ndarray, " ranked"], scores: Float[np.ndarray, " ranked"]
+    ) -> "Ranking":
+        """Rank rows, best first, that have these scores."""
+        # the rest is never looked at; -inf would show at once if it were
+        by_row = np.full(len(snapshot.matrix), -np.inf, np.float32)
+        by_row[rows] = scores
+        return cls(snapshot, rows, by_row)
 
     def __post_init__(self) -> None:
         # taken now: `rerank` changes the order, and probabilities of the embedding compare with its own first hits
@@ -80,6 +91,17 @@ class Ranking:
         self.reranked = dict(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
         # over all that were read, not the first `count`: otherwise a smaller `rerank` would mean higher probabilities
         self.best_reranked = np.sort(scores)[::-1][:AROUND].astype(np.float64)
+
+    def grouped(self, query: Query) -> tuple[list[int], list[int] | None]:
+        """Choose the rows up to the end of the answer, with the sizes of the groups that they stand for."""
+        end = query.start + query.k
+        if query.group is None:
+            return self.rows[:end].tolist(), None
+        if query.group == "identity":
+            groups = best_of_identities(self.rows, self.snapshot.identities, end)
+        else:
+            groups = best_of_near_duplicates(self.rows, self.snapshot.matrix, end)
+        return [row for row, _ in groups], [size for _, size in groups]
 
     def hits(
         self,

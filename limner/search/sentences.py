@@ -17,9 +17,9 @@ from limner.errors import DataError, SettingsError
 from limner.search.commits import column_sum
 from limner.search.entry import key_of
 from limner.search.row_digests import DIGEST
-from limner.search.snapshot import Vectors, top
 from limner.search.store_files import StoreFiles
 from limner.search.table import matrix_of, with_vectors
+from limner.search.vectors import Vectors
 from limner.types import Encoder
 from limner.wire import FoundSentence, SentencesReport
 
@@ -108,20 +108,19 @@ class SentenceTable:
     def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[FoundSentence]:
         """Find the k sentences nearest to a query vector, best first: exact, equal scores ordered by text."""
         snapshot = self._current()
-        scores = snapshot.vectors.scores(np.ascontiguousarray(query, np.float32))
-        best = top(scores, k)
+        best, scores = snapshot.vectors.first(np.ascontiguousarray(query, np.float32), k)
         # a sentence may be there before its image, and its path alone says nothing to a client
         pictures = self.files.snapshot().places
         rows = snapshot.table.take(pa.array(best, pa.int64())).select(["text", "path"]).to_pylist()
         return [
             FoundSentence(
                 rank=rank,
-                score=float(scores[place]),
+                score=float(score),
                 text=row["text"],
                 id=_key_in(pictures, row["path"]),
                 path=None if row["path"] is None else Path(row["path"]),
             )
-            for rank, (place, row) in enumerate(zip(best, rows, strict=True), start=1)
+            for rank, (score, row) in enumerate(zip(scores, rows, strict=True), start=1)
         ]
 
     def describing(self) -> tuple[list[Sentence], Float[np.ndarray, "sentences dim"]]:
@@ -155,7 +154,7 @@ class SentenceTable:
             self._table.expect(len(rows), column_sum(rows[DIGEST]))
             # by text, so that among equal scores the order does not depend on when a sentence was added
             order = pc.sort_indices(rows, [("text", "ascending"), ("path", "ascending")])
-            vectors = Vectors.of(matrix_of(rows["vector"], self.files.dim)[order.to_numpy()])
+            vectors = Vectors(matrix_of(rows["vector"], self.files.dim)[order.to_numpy()])
             held = _Snapshot(key, rows.select(["text", "path"]).take(order), vectors)
             self._snapshot = held
         return held

@@ -3,11 +3,13 @@
 The table is the truth on disk, and this matrix answers.
 """
 
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,41 +18,15 @@ import pyarrow.compute as pc
 from jaxtyping import Float, Int, UInt64
 
 from limner.errors import SearchTimeoutError
-from limner.evaluation.duplicates import duplicate_rows
 from limner.search.commits import column_sum
 from limner.search.conditions import Condition
 from limner.search.entry import FIELDS, item_values
 from limner.search.metadata_index import MetadataIndex
 from limner.search.row_digests import DIGEST
 from limner.search.table import ROW, Table
+from limner.search.vectors import Vectors
+from limner.types import ImageSource
 from limner.wire import Hit, Item
-
-
-@dataclass(frozen=True, eq=False)
-class Vectors:
-    """Rows as a matrix, the rows that repeat an earlier one (`later`), and the ones that they repeat (`first`)."""
-
-    matrix: Float[np.ndarray, "rows dim"]
-    later: Int[np.ndarray, " duplicates"]
-    first: Int[np.ndarray, " duplicates"]
-
-    @classmethod
-    def of(cls, matrix: Float[np.ndarray, "rows dim"]) -> "Vectors":
-        """Build it from a matrix, looking for equal rows."""
-        return cls(matrix, *duplicate_rows(matrix))
-
-    def scores(self, query: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " rows"]:
-        """Dot products with a query.
-
-        Equal rows get equal scores: rounding would otherwise order copies by their place in the matrix.
-        """
-        # LanceDB's own exact scan takes 230 ms for 100,000 × 512, this product 15. numkong's int8 product takes 2.1
-        # where the one in fp32 took 9.5, but not to the same scores
-        scores: Float[np.ndarray, " rows"] = self.matrix @ query
-        # BLAS computes the last rows of odd sizes in another order, so even equal rows may differ in the last bit
-        scores[self.later] = scores[self.first]
-        return scores
-
 
 _COLUMNS = ("id", *FIELDS)
 _BLOCK = 8192  # rows copied at once
@@ -84,7 +60,7 @@ class Snapshot:
             # copied: the query after a commit at 100,000 × 512 takes 0.3 to 0.75 s more; reading all took up to 1.4
             fresh = np.arange(len(numbers)) if before is None else before._copied(numbers, matrix)
             if table.fill(matrix, fresh, numbers[fresh], "vector"):
-                return cls(version, Vectors.of(matrix), columns)
+                return cls(version, Vectors(matrix), columns)
 
     def _copied(
         self, numbers: UInt64[np.ndarray, " rows"], matrix: Float[np.ndarray, "rows dim"]
@@ -107,15 +83,9 @@ class Snapshot:
         """Embeddings of the images, a row each."""
         return self.vectors.matrix
 
-    def scores(self, query: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " images"]:
-        """Dot products with a query; equal rows get equal scores."""
-        return self.vectors.scores(query)
-
     def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[Hit]:
         """Find the k best rows by dot product, best first; equal scores by path."""
-        scores = self.scores(query)
-        best = top(scores, k)
-        return self.hits(best, scores[best])
+        return self.hits(*self.vectors.first(query, k))
 
     def hits(
         self,
@@ -174,6 +144,19 @@ class Snapshot:
         """The row of each key."""
         return {key: row for row, key in enumerate(self.keys)}
 
+    def rows_of(self, image: ImageSource | None) -> list[int]:
+        """Rows of the images whose file this is, by its content; [] for an image that is no file."""
+        if isinstance(image, str | Path):
+            with Path(image).open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        elif isinstance(image, bytes):
+            digest = hashlib.sha256(image).hexdigest()
+        else:
+            return []
+        # in Arrow: a Python list of a million digests would take a second
+        same = pc.index_in(self.columns["sha256"], value_set=pa.array([digest]))
+        return np.flatnonzero(~np.asarray(pc.is_null(same))).tolist()
+
     @cached_property
     def identities(self) -> list[str | None]:
         """Identities of the images, row by row."""
@@ -209,24 +192,6 @@ class Snapshot:
             if before is not None:
                 holds &= taken < np.datetime64(before.replace(tzinfo=None))
         return np.flatnonzero(holds)
-
-
-def top(scores: Float[np.ndarray, " images"], k: int) -> Int[np.ndarray, " best"]:
-    """Find the positions of the k highest scores, best first, equal scores by position, without sorting the rest.
-
-    >>> top(np.array([0.5, 0.9, 0.5, 0.5], dtype=np.float32), 3).tolist()
-    [1, 0, 2]
-    """
-    k = min(k, len(scores))
-    if not k:
-        return np.empty(0, np.int64)
-    # argpartition takes any of the scores that tie for the last place: so all above it, then the first that tie
-    last = scores[np.argpartition(-scores, k - 1)[k - 1]]
-    above = np.flatnonzero(scores > last)
-    level = np.flatnonzero(scores == last)[: k - len(above)]
-    chosen = np.concatenate([above, level])
-    # the last key of lexsort counts first
-    return chosen[np.lexsort((chosen, -scores[chosen]))]
 
 
 def check_time(until: float | None) -> None:

@@ -19,11 +19,13 @@ from limner.evaluation.calibration import Calibration
 from limner.inference.calibration_file import RunCalibration
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
+from limner.search.entry import StoredImage
 from limner.search.index import index_pictures
 from limner.search.query import Query
 from limner.search.snapshot import Snapshot
 from limner.search.store import Store
 from limner.search.store_files import StoreFiles
+from limner.search.vectors import Found, Vectors
 from limner.wire import Answer, MetadataField
 from tests.search.fake import DIM, FakeEncoder, Rows, draw, unit
 
@@ -190,6 +192,38 @@ def test_several_at_once_are_the_same_as_each_alone(engine: Engine, pictures: li
     failed = [type(one) for one in engine.answers(queries) if isinstance(one, LimnerError)]
     assert failed == [DataError, ImageError, UnknownPictureError, SettingsError]
     assert engine.answers([]) == []
+
+
+def test_one_product_for_many_gives_the_answers_of_each_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limner.search.vectors.CODED_FROM", 1)
+    encoder, rng = FakeEncoder(), np.random.default_rng(0)
+    store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    entries = [StoredImage(f"/pictures/{number:04d}.jpg", "0" * 64, 1, 1) for number in range(400)]
+    # ten copies of each, so that the paths decide
+    store.add(entries, unit(rng.normal(size=(40, DIM)))[rng.integers(0, 40, 400)])
+    engine = Engine(store, encoder)
+    rows = engine.files.snapshot().matrix
+    queries = [
+        Query(vector=rows[number] if number % 3 else unit(rng.normal(size=(1, DIM)))[0], k=1 + number % 20)
+        for number in range(30)
+    ]
+    queries[3:3] = [Query(text="red", offset=7), Query(like=entries[5].id), Query(text="blue", group="near")]
+    alone = [engine.answer(query) for query in queries]
+    asked: list[int] = []
+    first_of_each = Vectors.first_of_each
+
+    def counted(self: Vectors, several: Rows, k: int) -> list[Found]:
+        asked.append(len(several))
+        return first_of_each(self, several, k)
+
+    monkeypatch.setattr(Vectors, "first_of_each", counted)
+    assert engine.answers(queries) == alone
+    assert asked == [31]
+    # whatever is wrong there, each is still answered
+    monkeypatch.setattr(Vectors, "first_of_each", lambda *given: 1 / 0)
+    assert engine.answers(queries) == alone
 
 
 def test_a_query_whose_time_is_over_fails_alone(engine: Engine) -> None:

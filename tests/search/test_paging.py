@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from limner.errors import SettingsError
@@ -98,6 +97,5 @@ def test_a_part_is_of_the_exact_ranking_also_where_a_graph_answers(engine: Engin
     graph = Engine(engine.files, engine.encoder, approximate_from=1)
     every = Query(text=TEXT, k=COUNT)
     snapshot = graph.files.snapshot()
-    rows = np.arange(COUNT)
-    assert graph._is_approximate(every, rows, snapshot)
-    assert not graph._is_approximate(Query(text=TEXT, k=COUNT, offset=0), rows, snapshot)
+    assert graph._is_approximate(every, COUNT, snapshot)
+    assert not graph._is_approximate(Query(text=TEXT, k=COUNT, offset=0), COUNT, snapshot)

@@ -1,4 +1,3 @@
-import doctest
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -6,26 +5,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from limner.search import snapshot as module
 from limner.search.entry import StoredImage, key_of
-from limner.search.snapshot import top
 from limner.search.store_files import StoreFiles
 from limner.search.table import Table
-
-
-@given(st.lists(st.integers(-2, 2), max_size=30), st.integers(1, 40))
-def test_top_is_the_head_of_a_stable_sort(values: list[int], k: int) -> None:
-    expected = sorted(range(len(values)), key=lambda index: -values[index])[:k]
-    assert top(np.array(values, np.float32), k).tolist() == expected
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
 
 
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,215 @@
+"""Vectors in memory, searched exactly: the rows of the highest scores, found without scoring every row exactly.
+
+The score of a row is a sum of its own: it depends on the row and the query alone, not on the row's place, the other
+rows, or what else is asked for. A fast pass scores all rows with an error that has a bound, and the rows that may be
+among the first by it are scored exactly. So every way to ask gives the same rows, order and scores.
+"""
+
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from limner.search.int8_codes import Int8Codes, rounding
+
+Found = tuple[Int[np.ndarray, " found"], Float[np.ndarray, " found"]]
+"""Rows, best first and equal scores by row, and their scores."""
+
+# fewer are scored in two milliseconds: a store of photographs at home needs no codes
+CODED_FROM = 16_384
+"""Rows from which the fast pass reads codes."""
+
+_FEW = 16
+"""Where only one row of so many takes part, each is scored at once."""
+
+_MANY = 8
+"""Where one row of so many may be among the first, a fast pass saves nothing."""
+
+_BLOCK = 1024
+"""Rows that are copied at once to be scored: a few MiB, which stay in a core's cache."""
+
+# a pass over the codes reads 51 MB of 100,000 × 512 for each query, the product 205 MB for all of them together
+_TOGETHER = 8
+"""Queries from which one product in float32 for all is faster than a pass over the codes for each."""
+
+# of 1 << 18 two threads of BLAS took twice as long, each waiting for the other
+_PRODUCTS = 1 << 20
+"""Products in memory at once, 4 MiB, where several queries are asked together."""
+
+_WAITING = 1 << 20
+"""Pairs of a query and a row, 20 MiB, that wait for their exact score before the worse of them are dropped."""
+
+
+class Vectors:
+    """Rows of float32, searched by dot product.
+
+    The second search of many rows makes their codes (`limner.search.int8_codes`), a quarter of the matrix: for one
+    search they cost more than they save. `prepare` makes them before. Without numkong all rows are scored.
+    """
+
+    def __init__(self, matrix: Float[np.ndarray, "rows dim"]) -> None:
+        self.matrix = matrix
+        self._codes: Int8Codes | None = None
+        self._is_searched = False
+
+    def prepare(self) -> None:
+        """Make the codes, unless the rows are few; those of 100,000 × 512 take 0.15 s."""
+        if self._codes is None and len(self.matrix) >= CODED_FROM:
+            self._codes = Int8Codes.of(self.matrix)
+
+    def scores(
+        self, query: Float[np.ndarray, " dim"], rows: Int[np.ndarray, " some"] | None = None
+    ) -> Float[np.ndarray, " some"]:
+        """Dot products of a query with some rows, or with all; each is a sum of its own, so copies score equally."""
+        # numpy sums a row of up to 8,192 numbers in one way wherever it stands; longer ones only beside other rows.
+        # not `matrix @ query`: BLAS sums the last rows of odd sizes in another order, which would order copies. On one
+        # thread it takes 17 ms of 100,000 × 512 where this takes 11
+        if rows is None or 2 * len(rows) > len(self.matrix):
+            scores: Float[np.ndarray, " rows"] = np.einsum("nd,d->n", self.matrix, query)
+            return scores if rows is None else scores[rows]
+        scores = np.empty(len(rows), np.float32)
+        for start in range(0, len(rows), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            scores[part] = np.einsum("nd,d->n", self.matrix[rows[part]], query)
+        return scores
+
+    def first(
+        self, query: Float[np.ndarray, " dim"], k: int, rows: Int[np.ndarray, " some"] | None = None
+    ) -> Found:
+        """Find the k best of all rows, or of some in ascending order: the `top` of their `scores`."""
+        if rows is not None and len(rows) == len(self.matrix):
+            rows = None
+        count = len(self.matrix) if rows is None else len(rows)
+        if _MANY * k >= count or _FEW * count <= len(self.matrix):
+            return self._best(query, k, rows)
+        return self._best(query, k, self._near(query, k, rows))
+
+    def _near(
+        self, query: Float[np.ndarray, " dim"], k: int, rows: Int[np.ndarray, " some"] | None
+    ) -> Int[np.ndarray, " near"] | None:
+        """Find rows that the first k are among, by the codes; without codes return all that were given."""
+        if self._is_searched:
+            self.prepare()
+        self._is_searched = True
+        if self._codes is None:
+            return rows
+        # LanceDB's own exact scan takes 230 ms for 100,000 × 512, this pass 2.5 to 4
+        coarse, error = self._codes.products(query)
+        if rows is not None:
+            coarse, error = coarse[rows], error[rows]
+        # the k-th best score is at least the lowest of any k rows; the k rows of the best products come near it
+        seeds = np.flatnonzero(coarse >= _kth(coarse, k))[:k]
+        reached = self.scores(query, seeds if rows is None else rows[seeds]).min()
+        near = np.flatnonzero(coarse + error >= reached)
+        return near if rows is None else rows[near]
+
+    def first_of_each(self, queries: Float[np.ndarray, "queries dim"], k: int) -> list[Found]:
+        """Find the k best rows for each of some queries, as `first` does, by one product for many of them."""
+        count, asked = len(self.matrix), len(queries)
+        if asked < _TOGETHER or _MANY * k >= count:
+            return [self.first(query, k) for query in queries]
+        # product and score are both sums in float32; twice, since the norms are such sums, too
+        errors = 2 * rounding(queries.shape[1]) * self._longest * np.linalg.norm(queries, axis=1)
+        waiting = _Waiting(k, errors)
+        block = max(k, _PRODUCTS // asked)
+        for start in range(0, count, block):
+            waiting.add(start, queries @ self.matrix[start : start + block].T)
+            # of rows that are nearly all the same nearly all may be among the first
+            if waiting.count > _WAITING:
+                return [self.first(query, k) for query in queries]
+        rows, owners = waiting.left()
+        # all of them at once, since 64 times `_best` took a thirtieth of the product's time
+        scores = np.einsum("nd,nd->n", self.matrix[rows], queries[owners])
+        order = np.lexsort((rows, -scores, owners))
+        rows, scores, ends = rows[order], scores[order], _ends(owners, asked)
+        return [
+            (of_query[:k], own[:k])
+            for of_query, own in zip(np.split(rows, ends), np.split(scores, ends), strict=True)
+        ]
+
+    def _best(self, query: Float[np.ndarray, " dim"], k: int, rows: Int[np.ndarray, " some"] | None) -> Found:
+        scores = self.scores(query, rows)
+        best = top(scores, k)
+        return best if rows is None else rows[best], scores[best]
+
+    @cached_property
+    def _longest(self) -> float:
+        """The norm of the longest row."""
+        return float(np.sqrt(np.einsum("nd,nd->n", self.matrix, self.matrix).max(initial=0)))
+
+
+class _Waiting:
+    """Rows that may be among the first k of their query, by products whose error has a bound for each query."""
+
+    def __init__(self, k: int, errors: Float[np.ndarray, " queries"]) -> None:
+        self.k = k
+        self.errors = errors
+        self.count = 0
+        self._floors: Float[np.ndarray, " queries"] | None = None
+        self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def add(self, start: int, products: Float[np.ndarray, "queries rows"]) -> None:
+        """Take the products of the rows from `start` on; the first ones are of at least k rows."""
+        if self._floors is None:
+            # some are enough to begin with: `_sift` raises it
+            self._floors = self._reached(products[:, : max(self.k, 4 * _BLOCK)])
+        places = np.flatnonzero(products >= self._floors[:, None])
+        queries, rows = np.divmod(places, products.shape[1])
+        self._parts.append((start + rows, queries, products.ravel()[places]))
+        self.count += len(places)
+        if self.count > _WAITING:
+            self._sift()
+
+    def left(self) -> tuple[Int[np.ndarray, " pairs"], Int[np.ndarray, " pairs"]]:
+        """Return rows and their queries, ordered by query."""
+        self._sift()
+        ((rows, queries, _),) = self._parts
+        return rows, queries
+
+    def _sift(self) -> None:
+        """Raise what products have to reach to what all so far say, and drop what does not."""
+        rows, queries, products = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+        # a tenth of the time: numpy sorts small integers by their digits
+        order = np.argsort(queries.astype(np.min_scalar_type(len(self.errors))), kind="stable")
+        rows, queries, products = rows[order], queries[order], products[order]
+        self._floors = self._reached(np.split(products, _ends(queries, len(self.errors))))
+        stays = products >= self._floors[queries]
+        self._parts = [(rows[stays], queries[stays], products[stays])]
+        self.count = int(stays.sum())
+
+    def _reached(self, products: Iterable[np.ndarray]) -> Float[np.ndarray, " queries"]:
+        # the k-th best score is at least the k-th best product less an error, and a product may lie one below its score
+        floors: Float[np.ndarray, " queries"] = np.array([_kth(one, self.k) for one in products])
+        floors -= 2 * self.errors
+        return floors
+
+
+def _ends(queries: Int[np.ndarray, " pairs"], count: int) -> Int[np.ndarray, " inner"]:
+    """Places where the pairs of the next query begin."""
+    ends: Int[np.ndarray, " inner"] = np.searchsorted(queries, np.arange(1, count))
+    return ends
+
+
+def _kth(values: Float[np.ndarray, " some"], k: int) -> np.floating:
+    """The k-th highest value."""
+    kth: np.floating = np.partition(values, len(values) - k)[len(values) - k]
+    return kth
+
+
+def top(scores: Float[np.ndarray, " rows"], k: int) -> Int[np.ndarray, " best"]:
+    """Find the positions of the k highest scores, best first, equal scores by position, without sorting the rest.
+
+    >>> top(np.array([0.5, 0.9, 0.5, 0.5], dtype=np.float32), 3).tolist()
+    [1, 0, 2]
+    """
+    k = min(k, len(scores))
+    if not k:
+        return np.empty(0, np.int64)
+    # a partition takes any of the scores that tie for the last place: so all above it, then the first that tie
+    last = _kth(scores, k)
+    above = np.flatnonzero(scores > last)
+    level = np.flatnonzero(scores == last)[: k - len(above)]
+    chosen = np.concatenate([above, level])
+    # the last key of lexsort counts first
+    return chosen[np.lexsort((chosen, -scores[chosen]))]
