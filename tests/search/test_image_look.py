@@ -62,9 +62,14 @@ def test_a_file_is_read_and_decoded_once(photo: Path, monkeypatch: pytest.Monkey
 def test_a_large_file_gives_the_same_without_being_held(photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = looked(photo)
     monkeypatch.setattr(image_look, "READ_AT_ONCE", 100)
-    seen = look_at(
-        str(photo), None, None, lambda source: pytest.fail() if isinstance(source, bytes) else prepare(source)
-    )
+    given: list[ImageSource] = []
+
+    def noted(source: ImageSource) -> Pixels:
+        given.append(source)
+        return prepare(source)
+
+    seen = look_at(str(photo), None, None, noted)
+    assert given == [str(photo)]
     assert isinstance(seen, Seen)
     assert (seen.entry, seen.thumbnail) == (at_once.entry, at_once.thumbnail)
     np.testing.assert_array_equal(seen.pixels, at_once.pixels)
