@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 folder, picture, sentence = Path(sys.argv[1]), *sys.argv[2:]
 about = json.loads((folder / "export.json").read_text(encoding="utf-8"))
 images, size = about["images"], about["images"]["resize"]
-image = Image.open(picture)
+image: Image.Image = Image.open(picture)
 if images["scaled_decoding"]:  # a JPEG at 1/2, 1/4 or 1/8
     image.draft(None, (np.max(size), np.max(size)))
 image = ImageOps.exif_transpose(image).convert("RGB")
