@@ -7,6 +7,10 @@ import pytest
 import torch
 from hypothesis import settings
 
+# before the first module of limner
+import tests.type_checks  # noqa: F401
+
+# isort: split
 from limner.data.records import Dataset
 from limner.training.loop import train
 from tests.recordings import keep_recordings

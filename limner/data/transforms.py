@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from PIL import Image
 from pydantic import Field, model_validator
 
-from limner.data.images import open_rgb
+from limner.data.images import PictureBytes, open_rgb
 from limner.errors import DataError
 from limner.settings import Settings
 from limner.types import ImageSource, Pixels
@@ -142,12 +142,15 @@ def load(source: ImageSource, settings: ImageSettings, *, name: str | None = Non
     # For an exact size either side may be the shorter one: the longer wish keeps decoding above both.
     short_side = wanted if isinstance(wanted, int) else max(wanted)
     image = open_rgb(source, short_side=short_side if settings.scaled_decoding else None, name=name)
+    if isinstance(source, PictureBytes):
+        source.decoded = image
     width, height = image.size
     (kept_width, kept_height), size = settings.resized(width, height)
     left, top = (width - kept_width) // 2, (height - kept_height) // 2
     # The middle is cut while resizing: no copy of a picture of up to 2^27 pixels.
     box = (float(left), float(top), float(left + kept_width), float(top + kept_height))
-    # Pillow's filter widens when it shrinks (antialiasing); torch's skips pixels unless it is told to.
+    # Pillow's filter widens when it shrinks (antialiasing); torch's skips pixels unless it is told to, and then is
+    # 1/255 off in up to 3 % of the values: three times as fast, and embeddings at a cosine of 0.9996 to these.
     # `np.array`, since the memory of `np.asarray` is Pillow's and read-only.
     return np.array(image.resize(size, _FILTERS[settings.interpolation], box=box), dtype=np.uint8)
 

@@ -20,6 +20,10 @@ from limner.inference.openvino_library import require_openvino
 _ONE_FILE = 1_800_000_000
 """Most bytes of weights that stand in the graph's own file; more stand in a file beside it."""
 
+# a text tower of 110 MB opens in 0.12 s in place of 0.32
+_BESIDE = 32_000_000
+"""Least size in bytes of a file whose weights `put_weights_beside` moves."""
+
 
 def require_onnx() -> None:
     """Raise `SettingsError` if what writes ONNX is not installed."""
@@ -95,6 +99,20 @@ def _forget_origins(model: Any) -> None:
                 value.metadata_props.clear()
         for value in (*graph.inputs, *getattr(graph, "initializers", {}).values()):
             value.metadata_props.clear()
+
+
+def put_weights_beside(path: Path) -> None:
+    """Move the weights of a large file to PATH.data, which ONNX Runtime maps into memory in place of reading it."""
+    import onnx
+
+    if path.stat().st_size < _BESIDE:
+        return
+    beside = path.with_name(f"{path.name}.data")
+    onnx.save_model(
+        onnx.load(path), path, save_as_external_data=True, all_tensors_to_one_file=True, location=beside.name
+    )
+    # onnx makes a file that nobody else may read, such as a server's account
+    beside.chmod(path.stat().st_mode)
 
 
 def write_openvino(source: Path, path: Path) -> None:

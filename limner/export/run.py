@@ -16,7 +16,14 @@ from limner.errors import SettingsError
 from limner.export.exported import FILE, FORMAT, RERANK_FILES, TOKENIZER_FILE
 from limner.export.int8 import to_int8
 from limner.export.new_folder import expect_new, new_folder
-from limner.export.onnx_files import Example, require_onnx, write_graph, write_onnx, write_openvino
+from limner.export.onnx_files import (
+    Example,
+    put_weights_beside,
+    require_onnx,
+    write_graph,
+    write_onnx,
+    write_openvino,
+)
 from limner.export.recurrent import with_recorded_lstms
 from limner.export.rerank_graphs import RerankGraphs, rerank_graphs
 from limner.export.reranker import PARTS, PIXELS
@@ -168,6 +175,8 @@ def _written(folder: Path, name: str, format: Literal["onnx", "openvino"]) -> di
         for old in folder.glob(f"{name}.onnx*"):
             old.unlink()
         file = folder / f"{name}.xml"
+    else:
+        put_weights_beside(file)
     files = sorted(path.name for path in folder.glob(f"{name}.*"))
     return {"file": file.name, "files": {one: digest(folder / one) for one in files}}
 

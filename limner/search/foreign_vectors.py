@@ -290,6 +290,6 @@ def _with_same_vector(
     }
 
 
-def _nothing(path: str) -> Pixels:
+def _nothing(source: ImageSource) -> Pixels:
     # no network reads them; `look_at` decodes the file for its thumbnail
     return np.zeros((1, 1, 3), np.uint8)

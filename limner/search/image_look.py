@@ -10,10 +10,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from limner.data.images import capture_time, thumbnail
+from limner.data.images import PictureBytes, capture_time, thumbnail
 from limner.errors import ImageError
 from limner.search.entry import StoredImage
-from limner.types import Pixels
+from limner.types import ImageSource, Pixels
+
+READ_AT_ONCE = 2**25
+"""Bytes of the largest file that is read into memory, once for all uses: 32 MiB, more than cameras write as JPEG. Each
+thread holds one. Of a larger file only what a use asks for is read, and what is no image is refused before the rest."""
+
+_CHANGED = "changed while it was read; index again"
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ def is_another(before: StoredImage | None, now: StoredImage) -> bool:
 
 
 def look_at(
-    path: str, stored: StoredImage | None, note: Note | None, prepare: Callable[[str], Pixels]
+    path: str, stored: StoredImage | None, note: Note | None, prepare: Callable[[ImageSource], Pixels]
 ) -> Seen | str:
     """Decide what to do about one image; a text is the reason why it cannot be read."""
     try:
@@ -61,18 +67,24 @@ def look_at(
         if not stat.S_ISREG(before.st_mode):
             return "not a regular file"
         known = note or (Note(stored.identity, stored.metadata, stored.taken) if stored else Note())
+        if stored and stored.size == before.st_size and stored.mtime == before.st_mtime_ns:
+            return _settled(stored, known, stored.mtime)
+        source: str | PictureBytes = path
+        if before.st_size <= READ_AT_ONCE:
+            with Path(path).open("rb") as file:
+                # one byte more shows that it grows
+                source = PictureBytes(file.read(before.st_size + 1), path)
+            if len(source) != before.st_size:
+                return _CHANGED
         # Time stamps change in a copy or a checkout, without the bytes.
-        if stored and stored.size == before.st_size:
-            if stored.mtime == before.st_mtime_ns:
-                return _settled(stored, known, stored.mtime)
-            if _digest(path) == stored.sha256:
-                return _settled(stored, known, before.st_mtime_ns)
-        # Decoded first: what is no image is refused before all of it is read for the digest.
-        pixels = prepare(path)
-        # by the path and not from the pixels, which are cropped for the network
-        small = thumbnail(path)
-        taken = known.taken or capture_time(path)
-        digest = _digest(path)
+        if stored and stored.size == before.st_size and _digest(source) == stored.sha256:
+            return _settled(stored, known, before.st_mtime_ns)
+        pixels = prepare(source)
+        # of the whole picture and not of the pixels, which are cropped for the network
+        small = thumbnail(source)
+        taken = known.taken or capture_time(source)
+        # Last: of a large file, what is no image is refused before all of it is read.
+        digest = _digest(source)
         after = os.stat(path)  # noqa: PTH116
     except UnicodeEncodeError:
         return "its name is not valid Unicode; rename it"
@@ -83,7 +95,7 @@ def look_at(
         return f"cannot be read ({error.strerror or error})"
     # pixels of one version would stand beside the digest of another
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        return "changed while it was read; index again"
+        return _CHANGED
     entry = StoredImage(path, digest, after.st_size, after.st_mtime_ns, taken, known.identity, known.metadata)
     return Seen(entry, "updated" if stored else "added", pixels=pixels, thumbnail=small)
 
@@ -101,6 +113,8 @@ def _facts(entry: StoredImage) -> tuple[str | None, datetime | None, str]:
     return entry.identity, entry.taken, json.dumps(dict(entry.metadata), sort_keys=True)
 
 
-def _digest(path: str) -> str:
-    with Path(path).open("rb") as file:
+def _digest(source: str | PictureBytes) -> str:
+    if isinstance(source, PictureBytes):
+        return hashlib.sha256(source).hexdigest()
+    with Path(source).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

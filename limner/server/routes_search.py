@@ -141,11 +141,13 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
         # in other threads than the model's: a large image takes seconds, in which all queries would wait
         return await decoding.run(with_pixels, engine, query, settings.max_pixels)
 
+    def reranks_all(query: Query) -> bool:
+        return (engine.encoder.rerank if query.rerank is None else query.rerank) == "all"
+
     def bounded(query: Query) -> Query:
-        """Limit what a query re-ranks: refuse a client's "all" beyond the limit, and cut a recipe's."""
+        """Limit what a query re-ranks of all: refuse a client's "all" beyond the limit, and cut a recipe's."""
         # cut, because the client has asked for nothing: refused, each query of such a model would be an error
-        wanted = engine.encoder.rerank if query.rerank is None else query.rerank
-        if wanted != "all" or len(engine.files) <= settings.max_rerank:
+        if len(engine.files) <= settings.max_rerank:
             return query
         if query.rerank == "all":
             raise RefusedError(422, f"rerank: this server re-ranks at most {settings.max_rerank:,}")
@@ -160,8 +162,10 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
         began = time.perf_counter()
         # before anything can fail: refused queries are recorded as well
         note(request.scope, **asked_of(body))
-        # it counts the rows of the store, and the reading of a disk must not hold up the event loop
-        query = await run_in_threadpool(bounded, query_from_request(body, settings))
+        query = query_from_request(body, settings)
+        if reranks_all(query):
+            # it counts the rows of the store, and the reading of a disk must not hold up the event loop
+            query = await run_in_threadpool(bounded, query)
         asked = worker.ask(await decoded(query))
         answer = await unless_disconnected(request, asked, settings.query_seconds)
         # after the engine, which answers the library with the same hits and their paths

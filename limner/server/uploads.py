@@ -153,7 +153,7 @@ def without_path(one: T, folder: Path | None) -> T:
 def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:
     """Return the name of an image for HTTP: its file's name, or for an added one the name that its client gave."""
     given = metadata.get(NAME) if is_upload(path, folder) else None
-    return given if isinstance(given, str) else Path(path).name
+    return given if isinstance(given, str) else os.path.basename(path)  # noqa: PTH119 - a Path takes ten times as long
 
 
 def writable(folder: Path) -> Path:

@@ -256,13 +256,16 @@ def test_a_folder_is_written_whole_or_not_at_all(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("limit", ["_ONE_FILE", "_BESIDE"])
 def test_weights_beside_the_graph(
-    runs: Callable[[str], TrainedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: str, runs: Callable[[str], TrainedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limner.export.onnx_files._ONE_FILE", 0)
+    monkeypatch.setattr(f"limner.export.onnx_files.{limit}", 0)
     run = runs("mnil")
     export_run(run, tmp_path / "export")
+    modes = {path.stat().st_mode for path in (tmp_path / "export").glob("text.onnx*")}
     assert (tmp_path / "export" / "text.onnx.data").is_file()
+    assert len(modes) == 1
     reports = compare(run, load_export(tmp_path / "export"), drawn_pixels(run, 4), drawn_sentences(run, 4))
     assert min(report.lowest_cosine for report in reports) >= 0.9999
 

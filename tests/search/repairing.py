@@ -1,12 +1,18 @@
 """A store of three commits that the tests of `repair` damage."""
 
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from limner.search import salvage
 from limner.search.entry import key_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
+from limner.search.salvage import SalvageProcess
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
@@ -14,6 +20,34 @@ from limner.store_reports import Repair
 from tests.search.fake import DIM, FakeEncoder, draw
 
 COUNT = 9
+
+
+@contextmanager
+def shared_reader() -> Iterator[None]:
+    """Let repairs use one process that reads, which takes 1.3 s to start, one after the other.
+
+    `tests/search/test_salvage.py` has a process for each, and says that one remembers nothing of what it has read.
+    """
+    idle: list[subprocess.Popen[str]] = []
+    start, leave = salvage._started, SalvageProcess.__exit__
+
+    def started() -> "subprocess.Popen[str]":
+        return idle.pop() if idle else start()
+
+    def left(self: SalvageProcess, kind: object, *rest: object) -> None:
+        # after an error it may still be in the middle of an answer
+        if kind is None and self._process is not None:
+            idle.append(self._process)
+            self._process = None
+        leave(self, kind, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(salvage, "_started", started)
+        patch.setattr(SalvageProcess, "__exit__", left)
+        yield
+    for process in idle:
+        with process:
+            process.kill()
 
 
 def drawn(tmp_path: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from limner.search.repair import repair
 from limner.search.store import open_store
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
-from limner.types import Pixels
+from limner.types import ImageSource, Pixels
 from limner.wire import IndexReport
 from tests.search.fake import FakeEncoder, draw
 
@@ -169,8 +169,8 @@ def test_a_damaged_vector_is_lost_and_said(file: Path) -> None:
 
 
 def test_a_name_that_no_file_can_have_is_skipped(tmp_path: Path) -> None:
-    def prepare(path: str) -> Pixels:
-        raise AssertionError(path)
+    def prepare(source: ImageSource) -> Pixels:
+        raise AssertionError(source)
 
     for name in ("zero\0byte", "half a sign \ud800"):
         assert "its name" in str(look_at(f"/pictures/{name}", None, None, prepare))

@@ -72,6 +72,23 @@ except AttributeError as error:
     assert "no_such_name" in run(code)
 
 
+def test_its_data_types_work_though_they_are_built_later() -> None:
+    code = f"""
+from pydantic import BaseModel, ValidationError
+from limner.search.lancedb_import import lancedb
+before = BaseModel.model_config
+lancedb()
+assert BaseModel.model_config is before
+from {CLIENT}.models import JsonArrowDataType, JsonArrowField
+made = JsonArrowField(name="id", nullable=False, type=JsonArrowDataType(type="utf8"))
+try:
+    JsonArrowField(name=3, nullable=False, type=made.type)
+except ValidationError:
+    print(made.name)
+"""
+    assert run(code) == "id\n"
+
+
 def test_commits_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LanceDB keeps what it reads of each commit; without a limit 30 adds and deletes leave 1.5 MB there."""
     limit = 2**18

@@ -1,7 +1,7 @@
 """A damaged store after `repair`: what is left is right, and what is lost is said."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +26,16 @@ from tests.search.repairing import (
     newest,
     opened,
     refuses,
+    shared_reader,
     store_of,
     vector_bytes,
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_reader() -> Iterator[None]:
+    with shared_reader():
+        yield
 
 
 @pytest.fixture

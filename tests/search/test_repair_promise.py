@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from limner.data.images import PictureBytes
 from limner.errors import ImageError, LimnerError
 from limner.search.entry import key_of
 from limner.search.index import index_pictures
@@ -23,8 +24,15 @@ from limner.search.verify import verify
 from limner.store_reports import Repair, Verification
 from limner.types import ImageSource, Pixels
 from tests.search.fake import DIM, FakeEncoder, draw
+from tests.search.repairing import shared_reader
 
 Rows = tuple[dict[str, tuple[str | None, bytes]], Counter[tuple[str, str | None]]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_reader() -> Iterator[None]:
+    with shared_reader():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -399,7 +407,8 @@ class Refusing(FakeEncoder):
         self.name, self.looks = name, looks
 
     def prepare_image(self, source: ImageSource) -> Pixels:
-        if isinstance(source, str | Path) and Path(source).name == self.name:
+        # a file's bytes, read by an indexing, say its path as `str`
+        if isinstance(source, str | Path | PictureBytes) and Path(str(source)).name == self.name:
             self.looks -= 1
             if self.looks <= 0:
                 raise ImageError(f"{self.name}: cannot be decoded")

@@ -69,6 +69,27 @@ def test_a_process_that_died_of_what_was_before_is_begun_anew(folder: Path) -> N
         assert process.ask(str(folder), "pictures-1", "nonsense") == []
 
 
+def test_a_process_remembers_nothing_of_what_lay_at_the_same_path(tmp_path: Path) -> None:
+    """Each version of a table is tried at one path; tests read one store after the other by one process, too."""
+    stores = [store_of(tmp_path / name, drawn(tmp_path / name)) for name in ("one", "other")]
+    place, out = tmp_path / "place", tmp_path / "rows.arrow"
+
+    def read(process: SalvageProcess, store: Path) -> tuple[list[str], bytes]:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(store, place)
+        told = process.ask(str(place), "pictures-1", "state")
+        assert process.ask(str(place), "pictures-1", "rows", str(out), 0, 256) == [ENOUGH]
+        return told, out.read_bytes()
+
+    alone = []
+    for store in stores:
+        with SalvageProcess() as process:
+            alone.append(read(process, store))
+    assert alone[0] != alone[1]
+    with SalvageProcess() as process:
+        assert [read(process, store) for store in (*stores, *stores)] == [*alone, *alone]
+
+
 def test_a_process_that_was_killed_once_from_outside_is_asked_again(
     folder: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,20 +1,27 @@
 """Training that is cut short, in this process or in one of its own, and what two runs must have in common."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from limner.data.records import Dataset
 from limner.training.log import EpochEnded, Event, Listener, StageEnded, Stepped
 from limner.training.loop import train
 from limner.training.recipe import Recipe
+from tests.toy import toy_dataset
+from tests.training.forked import run_python, started
 
 STATE = "last.safetensors"
 
@@ -66,40 +73,28 @@ def same_run(one: Path, other: Path) -> None:
     assert rows[0] == rows[1]
 
 
-_SCRIPT = """
-import sys
-from pathlib import Path
-import torch
-from limner.training.log import Stepped
-from limner.training.loop import train
-from limner.training.recipe import Recipe
-from tests.toy import toy_dataset
-
-torch.set_num_threads(1)
-recipe = Recipe.model_validate_json(sys.argv[3])
-data = toy_dataset(Path(sys.argv[1]))
-def listen(event):
-    if isinstance(event, Stepped):
-        print(event.stage, event.epoch, event.step, flush=True)
-train(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), resume=True, listener=listen, cpu=True)
-"""
-
-
 def run_apart(toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str | None = None) -> None:
     """Train, or go on with it, in a process of its own; `kill_at` is "stage epoch step" of its last step."""
-    command = [
-        *(sys.executable, "-c", _SCRIPT, str(toys.records[0].image.parent), str(out)),
-        recipe.model_dump_json(),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.strip() == kill_at:
-            process.send_signal(signal.SIGKILL)
-            break
-    process.stdout.close()
-    assert process.wait() == (0 if kill_at is None else -signal.SIGKILL)
+    steps, telling = multiprocessing.Pipe(duplex=False)
+    pictures = toys.records[0].image.parent
+    process = started(_trained_apart, pictures, recipe.model_dump_json(), out, telling)
+    telling.close()
+    with steps, suppress(EOFError):
+        while steps.recv() != kill_at:
+            pass
+        process.kill()
+    process.join()
+    assert process.exitcode == (0 if kill_at is None else -signal.SIGKILL)
+
+
+def _trained_apart(pictures: Path, recipe: str, out: Path, telling: Connection) -> None:
+    def listen(event: Event) -> None:
+        if isinstance(event, Stepped):
+            telling.send(f"{event.stage} {event.epoch} {event.step}")
+
+    data = toy_dataset(pictures)
+    arguments = (Recipe.model_validate_json(recipe), data.split("train"), data.split("val"), out)
+    train(*arguments, resume=True, listener=listen, cpu=True)
 
 
 def killed_and_resumed(toys: Dataset, recipe: Recipe, out: Path, *kill_at: str) -> None:
@@ -110,7 +105,43 @@ def killed_and_resumed(toys: Dataset, recipe: Recipe, out: Path, *kill_at: str) 
 
 
 def in_two_processes(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    """Run `python ARGUMENTS` as two processes that train together."""
+    """Run `python ARGUMENTS` as two processes that train together, with the variables that `torchrun` sets.
+
+    What they write is in `stderr`.
+    """
+    # where both find each other; torchrun keeps it for its processes, too
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    shared = {
+        "LIMNER_CACHE": str(cache),
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    written = [cache.with_name(f"written-{rank}.txt") for rank in range(2)]
+    processes = [
+        started(
+            run_python, arguments, file, environment={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        )
+        for rank, file in enumerate(written)
+    ]
+    end = time.monotonic() + 300
+    codes = [process.exitcode for process in processes]
+    # where one has failed, the other would wait for it
+    while None in codes and not any(codes) and time.monotonic() < end:
+        wait([process.sentinel for process in processes if process.exitcode is None], timeout=1)
+        codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+        process.join()
+    texts = [file.read_text(encoding="utf-8") for file in written]
+    return subprocess.CompletedProcess(arguments, int(codes != [0, 0]), stderr="".join(texts))
+
+
+def in_torchrun(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    """Run `torchrun ARGUMENTS` with two processes."""
     command = [
         sys.executable,
         "-m",

@@ -17,6 +17,7 @@ from tests.toy import toy_recipe
 from tests.training.interrupted import (
     STATE,
     KilledError,
+    in_torchrun,
     in_two_processes,
     killed_and_resumed,
     run_apart,
@@ -132,7 +133,7 @@ def test_two_processes_train_and_leave_a_finished_run_alone(toys: Dataset, tmp_p
         *("--out", str(tmp_path / "run"), "--resume"),
         *(part for setting in TWO_PROCESSES for part in ("--set", setting)),
     ]
-    done = in_two_processes(*arguments, cache=tmp_path / "cache")
+    done = in_torchrun(*arguments, cache=tmp_path / "cache")
     assert done.returncode == 0, done.stderr
     rows = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(row)["stage"] for row in rows] == ["stage-1", "stage-2"]
