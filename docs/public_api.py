@@ -56,7 +56,7 @@ SECTIONS = (
         "limner.store_reports",
         "The types that tell what was done with a store.",
         "limner.store_reports",
-        ("ErasureReport", "Verification", "Repair", "StoreExport"),
+        ("ErasureReport", "Verification", "Repair", "StoreExport", "GraphRecall"),
     ),
     Section(
         "limner.search.store_export",

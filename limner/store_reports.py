@@ -31,6 +31,39 @@ class Verification(ResponseModel):
     """The findings by kind of damage or change."""
 
 
+class GraphWidth(ResponseModel):
+    """A number of rows that a search of the graph looks at, and what it finds with it."""
+
+    width: int
+    """Rows that it looks at."""
+    recall: float
+    """Share of the ten best pictures that it finds, in [0, 1]."""
+
+
+class GraphRecall(ResponseModel):
+    """The result of `limner store recall`."""
+
+    pictures: int
+    """The content of the store."""
+    seconds: float
+    """Time to build the graph."""
+    wanted: float
+    """Share of the ten best pictures that it has to find."""
+    tried: tuple[GraphWidth, ...]
+    """The widths that were measured; the last is the one that searches use."""
+    milliseconds: float
+    """Time of a search of the graph."""
+    milliseconds_exact: float
+    """Time of an exact search."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.pictures} pictures, graph built in {self.seconds:.1f} s"]
+        lines += [f"width {one.width}: {100 * one.recall:.1f} % of the ten best" for one in self.tried]
+        return "\n".join(
+            [*lines, f"{self.milliseconds:.2f} ms a search, {self.milliseconds_exact:.2f} ms exactly"]
+        )
+
+
 class StoreExport(ResponseModel):
     """The result of an export of a store's rows."""
 

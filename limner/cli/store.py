@@ -11,9 +11,16 @@ import typer
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import Cpu, StoreFolder, device
-from limner.cli.schemas import BackedUp, Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
+from limner.cli.schemas import (
+    BackedUp,
+    Compacted,
+    Deleted,
+    StoredPicture,
+    StoredPictures,
+    StoreFacts,
+)
 from limner.errors import DataError, SettingsError
-from limner.store_reports import ErasureReport, Repair, StoreExport, Verification
+from limner.store_reports import ErasureReport, GraphRecall, Repair, StoreExport, Verification
 
 if TYPE_CHECKING:
     from limner.search.entry import StoredImage
@@ -283,6 +290,25 @@ def export_command(
         f"{exported}: {report.pictures} pictures and {report.sentences} sentences, width {report.dim}, "
         f"{report.bytes / 1e6:.1f} MB; model {report.fingerprint[:12]}"
     )
+    return report
+
+
+@command(app, "recall")
+def recall_command(
+    store: StoreFolder,
+    recall: Annotated[
+        float, typer.Option("--recall", help="Share of the ten best that has to be found.", min=0, max=1)
+    ] = 0.995,
+) -> GraphRecall:
+    """Build the graph of approximate search, and measure how many of the ten best pictures it finds.
+
+    The queries are vectors of the store with noise. The width that finds enough is the one that searches use, too.
+    """
+    from limner.search.approximate import trial
+    from limner.search.store_files import StoreFiles
+
+    report = trial(StoreFiles.open(store).snapshot(), recall)
+    out.print(f"{store}: {report}")
     return report
 
 

@@ -5,29 +5,51 @@ exactly, so that an image has the same score as in exact search. The graph is ne
 truth, and a crash loses nothing.
 """
 
+import statistics
+import threading
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from limner.errors import SettingsError, install_hint
+from limner.errors import DataError, SettingsError, install_hint
 from limner.search.snapshot import Snapshot
-from limner.search.vectors import top
+from limner.search.vectors import Found
+from limner.store_reports import GraphRecall, GraphWidth
 
 # usearch's own 128 gave recall@10 of 0.986 at 768 rows looked at, on 160,000 vectors around real photographs;
 # 256 gives 0.999 to 1.0 at 512 to 768, and the graph takes 26 s to build in place of 13 (docs/log/2026-11-22.md)
 LINKED = 256
 """Rows among which a new one looks for its neighbours; more make a better graph and take longer."""
 
-# recall@10 0.9996 of 8,000 photographs and 0.997 of 160,000 vectors, 1.55 and 19 times as fast as exact search
-SEARCHED = 512
-"""Least number of rows that a search of the graph looks at; more find more and take longer."""
+WIDTHS = (32, 64, 128, 256, 512, 1024)
+"""Numbers of rows that a search may look at, tried in this order: more of them find more and take longer."""
+
+RECALL = 0.995
+"""Share of the ten best rows that the graph has to find, on average over `_SAMPLE` queries."""
+
+_SAMPLE = 500
+"""Queries by which the width is chosen."""
+
+# a sentence lies as far from its pictures as a vector and noise of its own length: at a cosine of 0.7, and less
+_NOISE = 1.0
+"""Length of the noise that makes a query of a row at unit length."""
+
+_GROWN = 0.1
+"""Share of the rows whose change has the width chosen again."""
 
 
 class Approximate:
-    """A graph over the vectors of one snapshot; the next snapshot changes only the rows that differ."""
+    """A graph over the vectors of one snapshot; the next snapshot changes only the rows that differ.
 
-    def __init__(self, dim: int) -> None:
+    How many rows a search looks at is measured on the graph itself: the fewest of `WIDTHS` with which it finds `recall`
+    of the ten best rows, for rows of the snapshot with noise as queries. `tried` holds what was measured, and the last
+    is in use. If even the widest finds less, it is used.
+    """
+
+    def __init__(self, dim: int, recall: float = RECALL) -> None:
         try:
             # usearch is an extra: only who asks for a graph needs it
             from usearch.index import Index
@@ -37,11 +59,55 @@ class Approximate:
             ) from None
         # ip: the inner product of unit vectors is the cosine. bf16 takes 0.29 ms a query at recall 0.999 of
         # 100,000 × 512, int8 0.20 ms at 0.960; faiss's HNSW cannot delete, which a store needs
-        self._graph: Any = Index(
-            ndim=dim, metric="ip", dtype="bf16", expansion_add=LINKED, expansion_search=SEARCHED
-        )
+        self._graph: Any = Index(ndim=dim, metric="ip", dtype="bf16", expansion_add=LINKED)
+        self.wanted = recall
+        self.tried: list[GraphWidth] = []
         self._snapshot: Snapshot | None = None
         self._rows: dict[int, int] = {}
+        self._changed = 0
+        # held while the graph changes, and while it is searched
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Begin to take over a snapshot in the background, unless the graph is being changed already."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._take_over, args=(snapshot,), daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for what `follow` has begun. Raises the error that it has met."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def proposed(self, snapshot: Snapshot, query: Float[np.ndarray, " dim"], k: int) -> Found | None:
+        """Find what `nearest` does, or return None while the graph is not of this snapshot, and follow it.
+
+        Raises the error that the following has met.
+        """
+        if self._error is not None:
+            raise self._error
+        # no wait: exact search answers meanwhile, which takes a few milliseconds
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._snapshot is snapshot:
+                return self.nearest(query, k)
+        finally:
+            self._lock.release()
+        self.follow(snapshot)
+        return None
+
+    def _take_over(self, snapshot: Snapshot) -> None:
+        try:
+            with self._lock:
+                self.update(snapshot)
+        # for whoever asks next: nobody reads what a thread raises
+        except Exception as error:
+            self._error = error
 
     def update(self, snapshot: Snapshot) -> int:
         """Take over a snapshot, and return how many rows of the graph have changed: for the first snapshot, all."""
@@ -67,7 +133,29 @@ class Approximate:
         if changed:
             self._graph.add(numbers[changed], snapshot.matrix[changed])
         self._snapshot, self._rows = snapshot, rows
+        self._changed += len(gone) + len(changed)
+        if self._changed > _GROWN * len(rows) and rows:
+            self._choose_width()
+            self._changed = 0
         return len(gone) + len(changed)
+
+    def _choose_width(self, k: int = 10) -> None:
+        """Find the fewest rows to look at that find as many of the best as are wanted."""
+        assert self._snapshot is not None
+        matrix = self._snapshot.matrix
+        rng = np.random.default_rng(0)
+        rows = matrix[np.sort(rng.choice(len(matrix), min(_SAMPLE, len(matrix)), replace=False))]
+        noise = rng.normal(size=rows.shape)
+        noise *= _NOISE / np.linalg.norm(noise, axis=1, keepdims=True)
+        queries = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) + noise
+        queries = (queries / np.linalg.norm(queries, axis=1, keepdims=True)).astype(np.float32)
+        best = self._snapshot.vectors.first_of_each(queries, k)
+        self.tried = []
+        for width in WIDTHS:
+            self._graph.expansion_search = width
+            self.tried.append(GraphWidth(width=width, recall=self._recall(queries, best, k)))
+            if self.tried[-1].recall >= self.wanted:
+                break
 
     def nearest(
         self, query: Float[np.ndarray, " dim"], k: int
@@ -76,19 +164,52 @@ class Approximate:
         assert self._snapshot is not None
         # 16 more than are asked for: half precision puts near neighbours in another order
         found = self._graph.search(query, min(k + 16, len(self._rows)), exact=False)
-        # in row order, because `top` orders equal scores by position: so they come by path, as in exact search
-        rows = np.sort(np.fromiter((self._rows[int(number)] for number in found.keys), np.int64))
+        rows = np.fromiter((self._rows[number] for number in found.keys.tolist()), np.int64)
         scores = self._snapshot.vectors.scores(query, rows)
-        best = top(scores, k)
+        # equal scores by row, so they come by path, as in exact search; `top` costs more than so few to sort
+        best = np.lexsort((rows, -scores))[:k]
         return rows[best], scores[best]
 
     def recall(self, queries: Float[np.ndarray, "queries dim"], k: int = 10) -> float:
         """Measure the share of the k best rows by exact search that the graph finds, over some queries, in [0, 1]."""
         assert self._snapshot is not None
+        queries = np.ascontiguousarray(queries, np.float32)
+        return self._recall(queries, self._snapshot.vectors.first_of_each(queries, k), k)
+
+    def _recall(self, queries: Float[np.ndarray, "queries dim"], best: Sequence[Found], k: int) -> float:
         shares = []
-        for query in np.ascontiguousarray(queries, np.float32):
-            _, best = self._snapshot.vectors.first(query, k)
+        for query, (_, exact) in zip(queries, best, strict=True):
             _, scores = self.nearest(query, k)
             # any row that scores as high as the last of the best is as good
-            shares.append(float((scores >= best[-1]).sum() / len(best)))
+            shares.append(float((scores >= exact[-1]).sum() / len(exact)))
         return float(np.mean(shares))
+
+
+def trial(snapshot: Snapshot, recall: float = RECALL, k: int = 10) -> GraphRecall:
+    """Build a graph, measure what it finds, and time searches for up to 200 of its rows.
+
+    Raises `DataError` for a store without pictures.
+    """
+    if not len(snapshot.matrix):
+        raise DataError("the store holds no pictures to search for; index some")
+    graph = Approximate(snapshot.matrix.shape[1], recall)
+    began = time.perf_counter()
+    graph.update(snapshot)
+    seconds = time.perf_counter() - began
+    snapshot.vectors.prepare()
+    times, exact = [], []
+    for query in snapshot.matrix[:: -(-len(snapshot.matrix) // 200)]:
+        began = time.perf_counter()
+        graph.nearest(query, k)
+        half = time.perf_counter()
+        snapshot.vectors.first(query, k)
+        times.append(half - began)
+        exact.append(time.perf_counter() - half)
+    return GraphRecall(
+        pictures=len(snapshot.matrix),
+        seconds=seconds,
+        wanted=recall,
+        tried=tuple(graph.tried),
+        milliseconds=1000 * statistics.median(times),
+        milliseconds_exact=1000 * statistics.median(exact),
+    )

@@ -57,8 +57,8 @@ class Engine:
     `compose` makes one query of a picture and a text (`limner.inference.composing`); None = their weighted mean.
 
     With a calibration, hits of a text have a match probability. A store of at least `approximate_from` images is
-    searched by a graph (`limner.search.approximate`), which is built by the first such query, unless the query has
-    conditions or groups; with None every search is exact.
+    searched by a graph (`limner.search.approximate`), unless the query has conditions or groups; exact search answers
+    while the graph is built. With None every search is exact.
     """
 
     def __init__(
@@ -80,12 +80,13 @@ class Engine:
         self._approximate = None if approximate_from is None else Approximate(files.dim)
 
     def prepare(self) -> None:
-        """Read the store, and make the codes and the graph of a large one, before the first query."""
-        # the graph of 160,000 vectors takes 26 s: `limner serve` calls this before it answers anybody
+        """Read the store, make the codes of a large one and begin to build its graph, before the first query."""
+        # `limner serve` calls this before it answers anybody. The graph of 160,000 vectors takes 26 s: exact search
+        # answers meanwhile
         snapshot = self.files.snapshot()
         snapshot.vectors.prepare()
         if self._approximate is not None and len(snapshot.matrix) >= (self.approximate_from or 0):
-            self._approximate.update(snapshot)
+            self._approximate.follow(snapshot)
 
     def answer(self, query: Query) -> Answer:
         """Find the images that fit a query best.
@@ -367,15 +368,16 @@ class Engine:
             # a probability compares a hit with the first of the ranking, whatever `k` is
             wanted = max(query.start + query.k, count, AROUND)
             # a reranker that scores all needs every row, which exact search gives in one pass
+            proposed = None
             if self._is_approximate(query, len(rows), snapshot) and first != "all":
-                found = self._proposed(vector, snapshot, wanted, query.like)
-            else:
+                proposed = self._proposed(vector, snapshot, wanted, query.like)
+            if proposed is None:
                 # a group is counted over all rows that meet the conditions, so it needs the whole ranking
                 most = len(rows) if query.group else min(wanted, len(rows))
                 if found is None or len(rows) < len(snapshot.matrix) or len(found[0]) < most:
                     found = snapshot.vectors.first(vector, most, rows)
-                found = found[0][:most], found[1][:most]
-            ranking = Ranking.of(snapshot, *found)
+                proposed = found[0][:most], found[1][:most]
+            ranking = Ranking.of(snapshot, *proposed)
         if reranker is not None and count:
             assert query.text is not None
             with timed("rerank"):
@@ -433,11 +435,13 @@ class Engine:
 
     def _proposed(
         self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int, like: str | None
-    ) -> Found:
-        """Find rows by the graph, without the image of `like`."""
+    ) -> Found | None:
+        """Find rows by the graph, without the image of `like`; None while it is built."""
         assert self._approximate is not None
-        self._approximate.update(snapshot)
-        rows, scores = self._approximate.nearest(vector, count + (like is not None))
+        proposed = self._approximate.proposed(snapshot, vector, count + (like is not None))
+        if proposed is None:
+            return None
+        rows, scores = proposed
         if like is None:
             return rows, scores
         others = rows != snapshot.places[like]

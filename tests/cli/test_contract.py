@@ -189,6 +189,7 @@ def toys_of(
         "store repair": [own],
         "store backup": [own, tmp_path / "backup"],
         "store export": [own, tmp_path / "exported.parquet", "--to", "parquet"],
+        "store recall": [own],
         "store compact": [own],
         "store erase": [own, "--yes"],
         "store delete": [own, picture],

@@ -1,14 +1,17 @@
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from limner.search.approximate import Approximate
+from limner.search.approximate import WIDTHS, Approximate
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
 from limner.search.query import Query
+from limner.search.snapshot import Snapshot
 from limner.search.store import Store
 from limner.search.store_files import StoreFiles
+from limner.search.vectors import Found
 from tests.search.fake import DIM, FakeEncoder, Rows, unit
 
 
@@ -34,6 +37,8 @@ def test_agrees_with_exact_search(store: StoreFiles) -> None:
     exact = Engine(store, FakeEncoder())
     graph = Engine(store, FakeEncoder(), approximate_from=100)
     graph.prepare()
+    assert graph._approximate is not None
+    graph._approximate.wait()
     found, expected = 0, 0
     for text in ("a red coat", "blue", "a man with a bag", "grey shoes and a hat"):
         near, best = Store(graph).search(text), Store(exact).search(text)
@@ -87,3 +92,77 @@ def test_copies_have_equal_scores_and_their_order(store: StoreFiles) -> None:
     rows, scores = graph.nearest(one[0], 5)
     assert len(set(scores.tolist())) == 1
     assert rows.tolist() == sorted(rows.tolist())
+
+
+def test_the_width_is_the_least_that_finds_enough(store: StoreFiles) -> None:
+    graph = Approximate(DIM, recall=0.9)
+    graph.update(store.snapshot())
+    assert [one.width for one in graph.tried] == list(WIDTHS[: len(graph.tried)])
+    assert all(one.recall < 0.9 for one in graph.tried[:-1])
+    assert graph.tried[-1].recall >= 0.9
+    assert graph._graph.expansion_search == graph.tried[-1].width
+    before = graph.tried
+    store.add(entries(range(400, 410)), clustered(10, 3))
+    graph.update(store.snapshot())
+    assert graph.tried is before
+    store.add(entries(range(410, 450)), clustered(40, 4))
+    graph.update(store.snapshot())
+    assert graph.tried is not before
+    # what no width finds is looked for with the widest
+    never = Approximate(DIM, recall=1.1)
+    never.update(store.snapshot())
+    assert [one.width for one in never.tried] == list(WIDTHS)
+
+
+def test_exact_search_answers_while_the_graph_is_built(
+    store: StoreFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    building, built = threading.Event(), threading.Event()
+    update, nearest = Approximate.update, Approximate.nearest
+    asked: list[int] = []
+
+    def slowly(graph: Approximate, snapshot: Snapshot) -> int:
+        building.set()
+        assert built.wait(30)
+        return update(graph, snapshot)
+
+    def counted(graph: Approximate, query: Rows, k: int) -> Found:
+        asked.append(k)
+        return nearest(graph, query, k)
+
+    engine = Engine(store, FakeEncoder(), approximate_from=100)
+    graph = engine._approximate
+    assert graph is not None
+    exact = Engine(store, FakeEncoder()).answer(Query(text="blue"))
+    monkeypatch.setattr(Approximate, "update", slowly)
+    engine.prepare()
+    assert building.wait(30)
+    for _ in range(2):
+        assert engine.answer(Query(text="blue")) == exact
+    built.set()
+    graph.wait()
+    monkeypatch.setattr(Approximate, "nearest", counted)
+    assert engine.answer(Query(text="blue")) == exact
+    assert len(asked) == 1
+    # the next snapshot: the first query has it taken over
+    store.delete([exact.hits[0].id])
+    assert [hit.id for hit in engine.answer(Query(text="blue", k=5)).hits] == [
+        hit.id for hit in exact.hits[1:6]
+    ]
+    graph.wait()
+    engine.answer(Query(text="blue"))
+    assert len(asked) > 1
+
+
+def test_an_error_of_the_background_is_told(store: StoreFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(graph: Approximate, snapshot: Snapshot) -> int:
+        raise MemoryError("too large")
+
+    monkeypatch.setattr(Approximate, "update", fails)
+    engine = Engine(store, FakeEncoder(), approximate_from=100)
+    engine.prepare()
+    assert engine._approximate is not None
+    with pytest.raises(MemoryError):
+        engine._approximate.wait()
+    with pytest.raises(MemoryError):
+        engine.answer(Query(text="blue"))
