@@ -68,10 +68,10 @@ def _with_axes(typed: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return typed(*arguments, **named)
             except BeartypeCallHintViolation:
-                jaxtyping.print_bindings()
+                jaxtyping.print_bindings()  # type: ignore[no-untyped-call]
                 raise
 
     return called
 
 
-jaxtyping.jaxtyped = _decorator
+jaxtyping.jaxtyped = _decorator  # type: ignore[assignment]

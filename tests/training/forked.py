@@ -40,7 +40,7 @@ def started(target: Target, *arguments: Any, environment: dict[str, str] | None 
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
     process = _server().Process(target=_called, args=(variables, target, *arguments))
     process.start()
-    return process
+    return process  # type: ignore[no-any-return]
 
 
 @cache

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from limner.data.records import Dataset
 from limner.training.log import EpochEnded, Event, Listener, StageEnded, Stepped
