@@ -6,10 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import limner
 from limner.data.records import Dataset
+from limner.export.run import export_run
+from tests import towers
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -83,3 +87,29 @@ def test_inside_another_app(
         answer = client.post("/pictures/v1/search", json=query, headers={"Authorization": "Bearer secret"})
         assert len(answer.json()["hits"]) == 3
         assert "<html" in client.get("/pictures/").text
+
+
+@pytest.mark.slow  # a process each
+@pytest.mark.parametrize("kind", ["words", "clip", "pieces"])
+def test_read_an_export(kind: str, toy_run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    if kind == "words":
+        run = toy_run
+    else:
+        pytest.importorskip("transformers")
+        from limner.inference.import_model import import_model
+
+        (tmp_path / "source").mkdir()
+        {"clip": towers.save_clip, "pieces": towers.save_siglip2}[kind](tmp_path / "source")
+        run = tmp_path / "run"
+        import_model(str(tmp_path / "source"), run)
+    model = limner.load(run)
+    export_run(model, tmp_path / "export")
+    picture, sentence = tmp_path / "large.jpg", "A red Square, on white; " * 20
+    # decoded at a fraction, where the model does so, and neither side a multiple of the model's
+    pixels = np.random.default_rng(0).integers(0, 256, (61, 83, 3), dtype=np.uint8)
+    Image.fromarray(pixels).resize((701, 513)).save(picture, quality=95)
+    expected = float((model.encode_images([picture]) @ model.encode_texts([sentence]).T)[0, 0])
+    said = _run("read_an_export.py", tmp_path / "export", picture, sentence)
+    assert float(said.removeprefix("score ")) == pytest.approx(expected, abs=2e-4)

@@ -13,8 +13,11 @@ from functools import wraps
 from typing import Any, get_args, get_type_hints
 
 import jaxtyping
-from beartype import beartype
-from beartype.roar import BeartypeCallHintViolation
+from beartype import BeartypeConf
+from beartype import beartype as with_settings
+
+# a TypeError, as jaxtyping's own
+beartype = with_settings(conf=BeartypeConf(violation_type=jaxtyping.TypeCheckError))
 
 _jaxtyped: Callable[..., Any] = jaxtyping.jaxtyped
 
@@ -67,7 +70,7 @@ def _with_axes(typed: Callable[..., Any]) -> Callable[..., Any]:
         with _jaxtyped("context"):
             try:
                 return typed(*arguments, **named)
-            except BeartypeCallHintViolation:
+            except jaxtyping.TypeCheckError:
                 jaxtyping.print_bindings()  # type: ignore[no-untyped-call]
                 raise
 

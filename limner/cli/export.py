@@ -100,7 +100,12 @@ def export_command(
     else:
         out.print(f"{out_folder}: written for {form}")
     if form in ("onnx", "openvino"):
-        out.print(f"next: limner search STORE TEXT --run {out_folder}")
+        # in int8 it indexes nothing
+        index = "" if int8 else f"limner index {out_folder} STORE PICTURES, or "
+        out.print(f"next: {index}limner search STORE TEXT --run {out_folder}")
+    if form == "immich":
+        # immich's database takes the width of an embedding from the model's name
+        out.print(f"next: give it the name of an OpenCLIP model of {model.dim} numbers (docs/export.md)")
     return ExportedRun(folder=out_folder, format=form, report=report and report.model_dump(mode="json"))
 
 

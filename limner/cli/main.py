@@ -28,6 +28,11 @@ _OF_THE_DISK = {
 }
 """Errors of the system about a file that is already open; they come without its name."""
 
+_WITHOUT_TORCH = (
+    "this needs PyTorch, which is not installed here: install limner with all that it needs (docs/install.md); "
+    "indexing and searching by an export of a run need none (docs/export.md)"
+)
+
 # 128 and the signal's number, as shells have it: 2 for SIGINT; 141 below is SIGPIPE's 13
 _STOPPED = 130
 
@@ -93,6 +98,8 @@ def _explained(error: Exception, given: Sequence[str]) -> int:
     # not every OSError: a connection that is reset is one as well, and no mistake of the user's
     if isinstance(error, OSError) and _refused_by_system(error):
         return _complain(_refusal(error), given, kind="OSError")
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return _complain(_WITHOUT_TORCH, given, kind="SettingsError")
     # a bug of ours keeps its stack trace: one line would hide where it is
     raise error
 

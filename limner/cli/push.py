@@ -163,6 +163,9 @@ def push_command(
     if written.replaced:
         err.print(f"not published, since they name places of this machine: {', '.join(written.replaced)}")
     if dry_run:
+        if written.licence.restricted and not accept_terms:
+            listed = "; ".join(f"{one.name}: {one.licence}" for one in written.licence.restricted)
+            err.print(f"to publish it, read these terms and give --accept-terms: {listed}")
         out.print(written.card)
     for name, size in found.sizes.items():
         out.print(f"{size:>12,} bytes  {name}")

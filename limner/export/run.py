@@ -29,6 +29,7 @@ from limner.export.rerank_graphs import RerankGraphs, rerank_graphs
 from limner.export.reranker import PARTS, PIXELS
 from limner.export.sessions import require_onnxruntime
 from limner.export.towers import ImageTower, TextTower
+from limner.export.word_tokenizer import require_tokenizers
 from limner.inference.calibration_file import FILE as CALIBRATION
 from limner.inference.calibration_file import calibration_text, load_calibration
 from limner.inference.openvino_library import require_openvino
@@ -86,6 +87,9 @@ def export_run(
         require_onnx()
     if format == "openvino":
         require_openvino()
+    if format == "immich":
+        # before minutes of recording
+        require_tokenizers()
     if calibration is not None:
         require_onnxruntime()
     with new_folder(folder, "the export") as partial:

@@ -15,19 +15,26 @@ PAD = "<limner_pad>"
 _MARK = "▁"
 
 
+def require_tokenizers() -> None:
+    """Raise `SettingsError` if the tokenizers library is not installed."""
+    try:
+        import tokenizers  # noqa: F401
+    except ImportError:
+        raise SettingsError(
+            f"a tokenizer.json needs the tokenizers library: {install_hint('transformers')}"
+        ) from None
+
+
 def word_tokenizer_json(entries: Sequence[str]) -> str:
     """A word vocabulary as a tokenizer of Hugging Face: the same token ids, unknown words left out.
 
     Its model is BPE without merges that takes a known word whole. An unknown one falls apart into letters, none of
     which is an entry, and what is no entry BPE leaves out.
     """
-    try:
-        from tokenizers import Regex, models, normalizers, pre_tokenizers
-        from tokenizers import Tokenizer as Fast
-    except ImportError:
-        raise SettingsError(
-            f"a tokenizer.json needs the tokenizers library: {install_hint('transformers')}"
-        ) from None
+    require_tokenizers()
+    from tokenizers import Regex, models, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer as Fast
+
     vocabulary = {PAD: PADDING} | {
         _MARK + word: token_id for token_id, word in enumerate(entries, start=PADDING + 1)
     }

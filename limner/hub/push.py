@@ -55,7 +55,7 @@ def push(
 
     - `dry_run`: write and upload nothing, and return what would be.
     - `accept_terms`: whoever pushes has read the terms of what the weights have learnt from, and may pass them on;
-      needed where they are not open.
+      needed where they are not open, but for a dry run.
     - `public`: the repository is seen by everybody; private otherwise. `gated`: access on request, which it always is
       where the terms are not open.
     - `licence`, `terms`, `digests`, `bank`, `reports`, `benchmarks`: see `limner.hub.files.Choices`.
@@ -91,7 +91,8 @@ def push(
         # checked by reading it back before anything is uploaded, or stands in the user's folder
         written = Path(staging) / "run"
         found = write_files(Path(run), stage, written, choices)
-        _expect_accepted(found, accept_terms)
+        if not dry_run:
+            _expect_accepted(found, accept_terms)
         sizes = {name: (written / name).stat().st_size for name in found.files}
         if not dry_run and to is not None:
             _copy(written, to, found.files)
@@ -154,4 +155,4 @@ def _upload(written: Path, repository: str, found: Published, public: bool) -> N
             api.update_repo_settings(repository, repo_type="model", private=False)
     # HTTP's errors, those of the network, and what the library finds wrong
     except Exception as error:
-        raise refusal(repository, error) from None
+        raise refusal(repository, error, writes=True) from None

@@ -107,10 +107,11 @@ def hub_library() -> Any:
     return huggingface_hub
 
 
-def refusal(name: str, error: BaseException) -> CheckpointError:
+def refusal(name: str, error: BaseException, *, writes: bool = False) -> CheckpointError:
     """The one line for what the hub refused, with the next step.
 
-    It is made of the kind of the error alone: the library's own text may quote addresses and headers.
+    It is made of the kind of the error alone: the library's own text may quote addresses and headers. `writes` says
+    that it was not to be fetched, but uploaded.
     """
     kinds = {one.__name__ for one in type(error).__mro__}
     status = getattr(getattr(error, "response", None), "status_code", None)
@@ -131,9 +132,15 @@ def refusal(name: str, error: BaseException) -> CheckpointError:
     elif "HFValidationError" in kinds:
         what = "is no name of a repository; expected ORG/NAME of letters, digits, '.', '_' and '-'"
     elif os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
-        what = f"is not in the local cache, and HF_HUB_OFFLINE is set; {fetch}"
+        what = (
+            "HF_HUB_OFFLINE is set; unset it, or write a folder such as ./FOLDER"
+            if writes
+            else f"is not in the local cache, and HF_HUB_OFFLINE is set; {fetch}"
+        )
     elif isinstance(status, int):
         what = f"the hub answered {status}; try again later"
+    elif writes:
+        what = "the hub cannot be reached; try again, or write a folder such as ./FOLDER"
     else:
         what = f"is not in the local cache, and the hub cannot be reached; try again, or {fetch}"
     return CheckpointError(f"{name}: {what}")

@@ -52,6 +52,9 @@ class _Model(Settings):
 RUN_FILE = "run.json"
 """Names the chosen checkpoint of a run folder and those of its stages."""
 
+# as `limner.export.exported`, a later layer, has it
+_EXPORT_FILE = "export.json"
+
 STATE_FILE = "last.safetensors"
 """The state of a training (`limner.training.state`); a run is used without it, too."""
 
@@ -312,6 +315,10 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
         # older runs have none
         digests = dict(listing.get("digests", {}))
     except FileNotFoundError:
+        if (folder / _EXPORT_FILE).is_file():
+            raise CheckpointError(
+                f"{folder}: an export, which indexes and searches only; give the run that it was made of"
+            ) from None
         raise CheckpointError(
             f"{folder}: no trained run here ({RUN_FILE} is missing); train one with `limner train`"
         ) from None

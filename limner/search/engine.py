@@ -193,14 +193,12 @@ class Engine:
         taken = snapshot.columns["taken"].drop_null().to_pylist()
         sentences = self.sentence_count
         reranks = self._reranker() is not None
-        # the protocol `Encoder` does not ask for a description, so an encoder of another package may have none
-        description = getattr(self.encoder, "description", {})
         return StoreInfo(
             id=self.files.manifest.id,
             pictures=len(snapshot.keys),
             model=StoreModel(
                 fingerprint=self.files.fingerprint,
-                system=description.get("model", {}).get("system"),
+                system=system_of(self.encoder),
                 dim=self.files.dim,
             ),
             reranks=reranks,
@@ -483,3 +481,12 @@ class Engine:
         if self.encoder.reranker is None:
             return "its model has no reranker that could re-rank or explain"
         return "keeps no region features to re-rank from; index into a new folder with --regions"
+
+
+def system_of(encoder: Encoder) -> str | None:
+    """Name of the system of a run or an export; None for an encoder of another package."""
+    # the protocol `Encoder` does not ask for a description
+    description = getattr(encoder, "description", {})
+    # a run's is of its network, an export's of its folder
+    system: str | None = description.get("model", description).get("system")
+    return system

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from limner.judgements import ExportForm, JudgedPicture, JudgedSearch, Judgements, MarkName, Provenance
 from limner.search.contact_sheet import contact_sheet
-from limner.search.engine import Engine
+from limner.search.engine import Engine, system_of
 from limner.search.judgement_files import as_csv, as_json, as_qrels, as_queries, as_zip, query_name
 from limner.search.snapshot import Snapshot
 from limner.server.access import token_name
@@ -195,7 +195,7 @@ def _judged(
         total=len(snapshot.keys),
         model=StoreModel(
             fingerprint=engine.files.fingerprint,
-            system=getattr(engine.encoder, "description", {}).get("model", {}).get("system"),
+            system=system_of(engine.encoder),
             dim=engine.files.dim,
         ),
         limner=version("limner"),

@@ -8,7 +8,7 @@ from limner.data.records import Dataset
 from limner.export import run as module
 from limner.export.report import REPORT_FILE, ExportReport
 from limner.export.run import CalibrationRows
-from limner.inference.trained import TrainedModel
+from limner.inference.trained import TrainedModel, load_model
 from tests.cli.command import Limner
 
 pytest.importorskip("onnxscript")
@@ -73,6 +73,7 @@ def test_without_a_dataset_towers_are_compared_on_what_is_drawn(
     assert done.code == 0, done.err
     report = json.loads((tmp_path / "export" / REPORT_FILE).read_text(encoding="utf-8"))
     assert (report["split"], report["recall"]) == (None, None)
+    assert f"an OpenCLIP model of {load_model(toy_run).dim} numbers" in done.out
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,9 @@ def test_push_says_what_it_does(
     assert "# toy\n" in dry.out
     assert "would be published" in dry.out
     assert "name places of this machine: data.source" in dry.err
+    unread = limner("push", toy_run, "me/toys", "--dry-run")
+    assert (unread.code, unread.out) == (0, dry.out)
+    assert "read these terms and give --accept-terms: " in unread.err
     assert api.calls == []
     found = json.loads(limner("push", toy_run, "me/toys", "--accept-terms", "--json").out)
     assert (found["url"], found["private"], found["gated"]) == ("https://huggingface.co/me/toys", True, True)

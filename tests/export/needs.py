@@ -32,6 +32,14 @@ def search_without_torch(store: Path, query: str, export: Path) -> list[dict[str
 
 def without_torch(*arguments: str | Path) -> dict[str, Any]:
     """What `limner ARGUMENTS --json` prints in a process that refuses to import torch."""
+    answered = run_without_torch(*arguments)
+    assert answered.returncode == 0, answered.stderr
+    told: dict[str, Any] = json.loads(answered.stdout)
+    return told
+
+
+def run_without_torch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """`limner ARGUMENTS --json` in a process that refuses to import torch."""
     called = ["limner", *(str(argument) for argument in arguments), "--json"]
     code = (
         "import sys\n"
@@ -44,12 +52,9 @@ def without_torch(*arguments: str | Path) -> dict[str, Any]:
         f"sys.argv = {called!r}\n"
         "main()\n"
     )
-    answered = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    assert answered.returncode == 0, answered.stderr
-    told: dict[str, Any] = json.loads(answered.stdout)
-    return told

@@ -1,6 +1,7 @@
 """The export in immich's layout answers as the run, read as immich's service reads it."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,16 @@ def test_a_pair_with_its_own_tokenizer(name: str, tmp_path: Path) -> None:
     sentences = [*drawn_sentences(run, 30), *towers.SENTENCES]
     for report in compare(run, read, drawn_pixels(run, 10), sentences):
         assert report.lowest_cosine >= 0.9999
+
+
+def test_a_missing_library_is_told_before_the_towers_are_recorded(
+    toy: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    said: list[str] = []
+    with pytest.raises(SettingsError, match="needs the tokenizers library"):
+        export_run(toy, tmp_path / "export", format="immich", progress=said.append)
+    assert said == []
 
 
 def test_in_int8(toy: TrainedModel, toys: Dataset, tmp_path: Path) -> None:

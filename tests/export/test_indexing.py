@@ -1,5 +1,6 @@
 """Stores that are made by an export: the run's vectors, without torch."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 import limner
 from limner.data.records import Dataset
-from limner.errors import SettingsError, StoreError
+from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import load_export
 from limner.export.run import CalibrationRows, export_run
 from limner.inference.trained import load_model
@@ -17,7 +18,7 @@ from limner.search.repair import repair
 from limner.search.store_files import StoreFiles
 from limner.search.stored_model import load_stored_model
 from limner.search.verify import verify
-from tests.export.needs import without_torch
+from tests.export.needs import run_without_torch, without_torch
 
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
@@ -57,6 +58,9 @@ def test_a_store_of_an_export_is_that_of_its_run(
     np.testing.assert_allclose(vectors(tmp_path / "store"), vectors(tmp_path / "own"), atol=1e-5)
     with limner.open_store(tmp_path / "own") as own:
         assert [hit["path"] for hit in found] == [str(hit.path) for hit in own.search(QUERY).hits]
+        system = own.info().model.system
+    with limner.open_store(tmp_path / "store") as exported:
+        assert exported.info().model.system == system == "dual-path"
 
 
 def test_a_run_and_its_export_add_to_one_store(
@@ -140,3 +144,16 @@ def test_an_export_in_int8_makes_no_store(toy_run: Path, pictures: list[Path], t
     with pytest.raises(SettingsError, match="int8"):
         limner.index(small, tmp_path / "store", pictures)
     assert not (tmp_path / "store").exists()
+
+
+def test_what_needs_torch_says_so(toy_run: Path, pictures: list[Path], tmp_path: Path) -> None:
+    done = run_without_torch("index", toy_run, tmp_path / "store", *pictures)
+    assert done.returncode == 2
+    assert "this needs PyTorch, which is not installed here" in json.loads(done.stderr)["error"]["message"]
+
+
+def test_an_export_is_no_run(export: Path, pictures: list[Path], tmp_path: Path) -> None:
+    limner.index(export, tmp_path / "store", pictures[:1])
+    for folder in (export, tmp_path / "store" / "model"):
+        with pytest.raises(CheckpointError, match="an export, which indexes and searches only; give the run"):
+            load_model(folder)

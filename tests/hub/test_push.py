@@ -337,6 +337,17 @@ def test_what_the_hub_refuses_is_one_line_without_a_token(
     assert "hf_verysecret" not in said.out + said.err
 
 
+@pytest.mark.parametrize("offline", ["", "1"])
+def test_without_a_network_a_push_asks_for_no_download(
+    offline: str, open_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+    fake_api(monkeypatch).refuse = ConnectionError("no route")
+    what = "HF_HUB_OFFLINE is set; unset it" if offline else "the hub cannot be reached; try again"
+    with pytest.raises(CheckpointError, match=f"^me/toys: {what}, or write a folder such as ./FOLDER$"):
+        push(open_run, "me/toys")
+
+
 def test_words_of_a_set_cannot_break_the_card(open_run: Path, tmp_path: Path) -> None:
     """A set's terms are anybody's words, and stand in a table."""
     terms = [{"name": "a|b\n---\n<script>", "licence": "MIT, | `x`", "source": "s"}]

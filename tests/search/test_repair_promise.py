@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from limner.data.images import PictureBytes
 from limner.errors import ImageError, LimnerError
 from limner.search.entry import key_of
 from limner.search.index import index_pictures
@@ -406,7 +407,8 @@ class Refusing(FakeEncoder):
         self.name, self.looks = name, looks
 
     def prepare_image(self, source: ImageSource) -> Pixels:
-        if isinstance(source, str | Path) and Path(source).name == self.name:
+        # a file's bytes, read by an indexing, say its path as `str`
+        if isinstance(source, str | Path | PictureBytes) and Path(str(source)).name == self.name:
             self.looks -= 1
             if self.looks <= 0:
                 raise ImageError(f"{self.name}: cannot be decoded")
