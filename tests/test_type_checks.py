@@ -42,6 +42,11 @@ def yielded(count: int) -> Iterator[int]:
 
 
 @checked
+def rows_of(table: Float[Tensor, "rows dim"], other: Float[Tensor, "rows dim"]) -> Iterator[Tensor]:
+    yield from (table, other)
+
+
+@checked
 class Wide:
     width = 3
 
@@ -82,7 +87,9 @@ def test_each_kind_of_function(capsys: pytest.CaptureFixture[str]) -> None:
         summed(torch.ones(3, 2), [torch.ones(3, 2)])
     assert "rows=3" in capsys.readouterr().out
     with pytest.raises(TypeCheckError):
-        yielded("one")  # type: ignore[arg-type]
+        list(yielded("one"))  # type: ignore[arg-type]
+    with pytest.raises(TypeCheckError):
+        rows_of(torch.ones(3, 2), torch.ones(2, 2))
     wide: Any = Wide()
     assert wide.forward(torch.zeros(2, 3)).shape == (2, 3)
     for wrong in (torch.zeros(2, 4), torch.ones(2, 3)):

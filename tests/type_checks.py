@@ -26,14 +26,14 @@ def _decorator(*, typechecker: Any) -> Callable[[Any], Any]:
     """Stands for `jaxtyping.jaxtyped`, which the import hook calls."""
 
     def decorate(checked: Any) -> Any:
-        # jaxtyping looks at the fields of dataclasses, and checks a generator's arguments when it is made
-        if not inspect.isfunction(checked) or inspect.isgeneratorfunction(checked):
+        # jaxtyping looks at the fields of dataclasses
+        if not inspect.isfunction(checked):
             return _jaxtyped(checked, typechecker=typechecker)
         annotations = checked.__annotations__
         hints = {name: _resolved(hint, checked) for name, hint in annotations.items()}
         axes = "".join(map(_axes, hints.values()))
-        # such as "batch {self.channels}", which asks for the arguments
-        if "{" in axes:
+        # such as "batch {self.channels}", which asks for the arguments; and calls of generators overlap
+        if "{" in axes or (axes and inspect.isgeneratorfunction(checked)):
             return _jaxtyped(checked, typechecker=typechecker)
         checked.__annotations__ = hints
         typed = beartype(checked)

@@ -117,8 +117,10 @@ def ran(code: str, hub: str, cache: Path) -> subprocess.CompletedProcess[str]:
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "PYTHONPATH": str(Path(limner.__file__).parents[1]),
     }
+    # between its six tries of a hub that does not answer the library sleeps for 23 s
+    awake = "import time; time.sleep = lambda seconds: None\n"
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", awake + code],
         capture_output=True,
         text=True,
         env=environment,
