@@ -86,10 +86,11 @@ class Approximate:
     def proposed(self, snapshot: Snapshot, query: Float[np.ndarray, " dim"], k: int) -> Found | None:
         """Find what `nearest` does, or return None while the graph is not of this snapshot, and follow it.
 
-        Raises the error that the following has met.
+        Raises the error that the following has met, once: the next query has it tried again.
         """
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         # no wait: exact search answers meanwhile, which takes a few milliseconds
         if not self._lock.acquire(blocking=False):
             return None

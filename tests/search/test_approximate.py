@@ -166,3 +166,8 @@ def test_an_error_of_the_background_is_told(store: StoreFiles, monkeypatch: pyte
         engine._approximate.wait()
     with pytest.raises(MemoryError):
         engine.answer(Query(text="blue"))
+    # memory may be free again: the next query has the graph built, and is answered meanwhile
+    monkeypatch.undo()
+    assert engine.answer(Query(text="blue")) == Engine(store, FakeEncoder()).answer(Query(text="blue"))
+    engine._approximate.wait()
+    assert engine._approximate.proposed(store.snapshot(), store.snapshot().matrix[0], 1) is not None
