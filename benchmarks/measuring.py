@@ -33,14 +33,7 @@ def repeats(default: int) -> int:
 
 def taking_turns(contestants: Mapping[str, Callable[[], object]], turns: int) -> dict[str, float]:
     """Median seconds of each, after one turn that does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(turns + 1):
-        for name, run in contestants.items():
-            began = time.perf_counter()
-            run()
-            if turn:
-                seconds[name].append(time.perf_counter() - began)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return {name: statistics.median(values) for name, values in _seconds(contestants, turns).items()}
 
 
 def paired(contestants: Mapping[str, Callable[[], object]], turns: int) -> dict[str, dict[str, float]]:
@@ -48,13 +41,7 @@ def paired(contestants: Mapping[str, Callable[[], object]], turns: int) -> dict[
 
     One turn before does not count. A turn's two times saw the same machine, so the ratio holds beside other programs.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(turns + 1):
-        for name, run in contestants.items():
-            began = time.perf_counter()
-            run()
-            if turn:
-                seconds[name].append(time.perf_counter() - began)
+    seconds = _seconds(contestants, turns)
     reference = next(iter(seconds.values()))
     return {
         name: {
@@ -63,6 +50,18 @@ def paired(contestants: Mapping[str, Callable[[], object]], turns: int) -> dict[
         }
         for name, values in seconds.items()
     }
+
+
+def _seconds(contestants: Mapping[str, Callable[[], object]], turns: int) -> dict[str, list[float]]:
+    """The seconds of each in every turn but the first, which does not count."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(turns + 1):
+        for name, run in contestants.items():
+            began = time.perf_counter()
+            run()
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
 
 
 def speeds(seconds: Mapping[str, float], items: float, *, reference: str) -> dict[str, dict[str, float]]:
@@ -77,28 +76,32 @@ def publish(
     name: str, *, unit: str, groups: Mapping[str, Mapping[str, Mapping[str, float]]], about: Mapping[str, Any]
 ) -> None:
     """Print the table and write the JSON; `groups` are `speeds` by what they were measured on."""
-    width = max(len(label) for rows in groups.values() for label in rows)
-    for group, rows in groups.items():
-        print(group)
-        for label, values in rows.items():
-            print(f"  {label:<{width}}  {values['per_second']:>10,.1f} {unit}/s  {values['ratio']:>6.2f}×")
-    content = {"benchmark": name, "unit": unit, **about, "groups": groups, "machine": machine()}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    _print(groups, lambda values: f"{values['per_second']:>10,.1f} {unit}/s  {values['ratio']:>6.2f}×")
+    _write({"benchmark": name, "unit": unit, **about, "groups": groups})
 
 
 def publish_pairs(
     name: str, *, groups: Mapping[str, Mapping[str, Mapping[str, float]]], about: Mapping[str, Any]
 ) -> None:
     """Print the table and write the JSON; `groups` are `paired` by what they were measured on."""
+    _print(groups, lambda values: f"{values['ms']:>10,.2f} ms  {values['ratio']:>6.2f} of the time")
+    _write({"benchmark": name, **about, "groups": groups})
+
+
+def _print(
+    groups: Mapping[str, Mapping[str, Mapping[str, float]]], told: Callable[[Mapping[str, float]], str]
+) -> None:
     width = max(len(label) for rows in groups.values() for label in rows)
     for group, rows in groups.items():
         print(group)
         for label, values in rows.items():
-            print(f"  {label:<{width}}  {values['ms']:>10,.2f} ms  {values['ratio']:>6.2f} of the time")
-    content = {"benchmark": name, **about, "groups": groups, "machine": machine()}
+            print(f"  {label:<{width}}  {told(values)}")
+
+
+def _write(content: Mapping[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps({**content, "machine": machine()}, indent=2)
+    (RESULTS / f"{content['benchmark']}.json").write_text(text + "\n", encoding="utf-8")
 
 
 def memory_above(run: Callable[[], object]) -> int:

@@ -11,14 +11,7 @@ import typer
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import Cpu, StoreFolder, device
-from limner.cli.schemas import (
-    BackedUp,
-    Compacted,
-    Deleted,
-    StoredPicture,
-    StoredPictures,
-    StoreFacts,
-)
+from limner.cli.schemas import BackedUp, Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
 from limner.errors import DataError, SettingsError
 from limner.store_reports import ErasureReport, GraphRecall, Repair, StoreExport, Verification
 
