@@ -83,7 +83,8 @@ class ImageSettings(Settings):
     """Pixels of the longer side where the ratio is kept: rounded, or with the fraction cut off (transformers)."""
 
     scaled_decoding: bool = True
-    """JPEG files may be decoded at 1/2, 1/4 or 1/8 before they are resized: faster, other pixels by 1/255 or so."""
+    """JPEG files may be decoded at 1/2, 1/4 or 1/8 before they are resized: faster; of photographs of 2016×1344, pixels
+    were other by 0.4/255 on average and up to 8/255, and embeddings had a cosine of 0.997 or more."""
 
     @model_validator(mode="after")
     def _area_is_a_range(self) -> "ImageSettings":
