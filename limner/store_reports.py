@@ -44,17 +44,17 @@ class GraphRecall(ResponseModel):
     """The result of `limner store recall`."""
 
     pictures: int
-    """The content of the store."""
+    """Number of pictures in the store."""
     seconds: float
     """Time to build the graph."""
     wanted: float
     """Share of the ten best pictures that it has to find."""
     tried: tuple[GraphWidth, ...]
-    """The widths that were measured; the last is the one that searches use."""
+    """The widths that were measured; searches use the last where `wanted` is 0.995."""
     milliseconds: float
-    """Time of a search of the graph."""
+    """Time of a search of the graph, median of up to 200."""
     milliseconds_exact: float
-    """Time of an exact search."""
+    """Time of an exact search, median of the same."""
 
     def __str__(self) -> str:
         lines = [f"{self.pictures} pictures, graph built in {self.seconds:.1f} s"]

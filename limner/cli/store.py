@@ -295,7 +295,7 @@ def recall_command(
 ) -> GraphRecall:
     """Build the graph of approximate search, and measure how many of the ten best pictures it finds.
 
-    The queries are vectors of the store with noise. The width that finds enough is the one that searches use, too.
+    The queries are vectors of the store with noise. At the default share the last width is the one that searches use.
     """
     from limner.search.approximate import trial
     from limner.search.store_files import StoreFiles
