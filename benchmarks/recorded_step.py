@@ -1,22 +1,25 @@
 """A step of the released dual-path as it is asked for kernel by kernel, and recorded as a CUDA graph.
 
-Batches of 32, MobileNetV2 in ResNet-50's place, 6,000 classes, random weights and inputs: stage I on cached features,
-stage II on pixels with 32 mined images and sentences behind the batch. A step is the forward pass, the backward pass
-and the optimiser; the limit is the replay of the graph alone. `python -m benchmarks.recorded_step`, on a CUDA GPU.
+Batches of 32, MobileNetV2 in ResNet-50's place, 6,000 classes, random weights and inputs, in fp32 and in bf16: stage I
+on cached features, stage II on pixels with 32 mined images and sentences behind the batch. A step is the forward pass,
+the backward pass and the optimiser; the limit is the replay of the graph alone. `python -m benchmarks.recorded_step`,
+on a CUDA GPU.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from benchmarks.measuring import publish
-from limner.inference.precision import default_device
+from limner.inference.precision import Arithmetic, autocast, default_device
 from limner.losses.loss import Mined
+from limner.models.dual_encoder import DualEncoderSettings
 from limner.models.registry import build_network
 from limner.recipes import get_recipe
 from limner.training.objective import Objective, TrainingBatch
 from limner.training.optimiser import freeze_parts, hold_backbone, make_optimisers
+from limner.training.recipe import StageSettings
 from limner.training.recorded_step import RecordedStep
 
 CLASSES, WORDS, STEPS, ROUNDS = 6000, 8000, 50, 5
@@ -30,52 +33,96 @@ def main() -> None:
     model = recipe.model.replace(backbone=recipe.model.backbone.replace(weights=None))
     groups = {}
     for stage in recipe.stages:
-        torch.manual_seed(0)
-        objective = Objective(build_network(model, WORDS), [one.losses for one in recipe.stages], CLASSES)
-        objective.to(device)
-        objective.use(stage.losses)
-        freeze_parts(objective.parts(), stage)
-        hold_backbone(objective.model.backbone, stage)
-        objective.train()
-        objective.model.eval_parts(stage.frozen)
-        optimisers = make_optimisers(objective.parts(), stage)
-        batch = _batch(frozen="backbone" in stage.frozen).to(device)
-        recorded = RecordedStep(objective, "fp32", device)
-
-        def usual(objective: Objective = objective, batch: TrainingBatch = batch) -> None:
-            objective.zero_grad()
-            objective(batch)["loss"].backward()
-
-        def replayed(recorded: RecordedStep = recorded, batch: TrainingBatch = batch) -> None:
-            recorded(batch)
-
-        def updated(step: Callable[[], None], optimisers: list[torch.optim.Optimizer] = optimisers) -> None:
-            step()
-            for optimiser in optimisers:
-                optimiser.step()
-
-        ways = {
-            "kernel by kernel": lambda: updated(usual),
-            "recorded": lambda: updated(replayed),
-            "replay alone": replayed,
-        }
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(ROUNDS + 1):  # the first round is for warming up
-            for name, step in ways.items():
-                times[name].append(_seconds(step))
-        # the middle of the rounds, which are taken in turns
-        middle = {name: sorted(found[1:])[ROUNDS // 2] for name, found in times.items()}
-        groups[stage.name] = {
-            name: {"per_second": 1 / seconds, "ratio": middle["kernel by kernel"] / seconds}
-            for name, seconds in middle.items()
-        }
-        print(stage.name, groups[stage.name], flush=True)
+        for precision in ("fp32", "bf16"):
+            batch = _batch(frozen="backbone" in stage.frozen).to(device)
+            step, update = _usual(model, recipe.stages, stage, precision, batch)
+            replay, update_recorded = _recorded(model, recipe.stages, stage, precision, batch)
+            ways = {
+                "kernel by kernel": _both(step, update),
+                "recorded": _both(replay, update_recorded),
+                "replay alone": replay,
+            }
+            times: dict[str, list[float]] = {name: [] for name in ways}
+            for _ in range(ROUNDS + 1):  # the first round is for warming up
+                for name, way in ways.items():
+                    times[name].append(_seconds(way))
+            # the middle of the rounds, which are taken in turns
+            middle = {name: sorted(found[1:])[ROUNDS // 2] for name, found in times.items()}
+            rows = groups[f"{stage.name}, {precision}"] = {
+                name: {"per_second": 1 / seconds, "ratio": middle["kernel by kernel"] / seconds}
+                for name, seconds in middle.items()
+            }
+            print(stage.name, precision, rows, flush=True)
     publish(
         "recorded_step",
         unit="steps",
         groups=groups,
         about={"reference": "kernel by kernel", "device": torch.cuda.get_device_name(device)},
     )
+
+
+def _both(step: Callable[[], None], update: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        step()
+        update()
+
+    return run
+
+
+def _built(
+    model: DualEncoderSettings, stages: Sequence[StageSettings], stage: StageSettings
+) -> tuple[Objective, Callable[[], None]]:
+    """The objective of a stage, and the update of its weights."""
+    torch.manual_seed(0)
+    objective = Objective(build_network(model, WORDS), [one.losses for one in stages], CLASSES)
+    objective.to(default_device())
+    objective.use(stage.losses)
+    freeze_parts(objective.parts(), stage)
+    hold_backbone(objective.model.backbone, stage)
+    objective.train()
+    objective.model.eval_parts(stage.frozen)
+    optimisers = make_optimisers(objective.parts(), stage)
+
+    def update() -> None:
+        for optimiser in optimisers:
+            optimiser.step()
+
+    return objective, update
+
+
+def _usual(
+    model: DualEncoderSettings,
+    stages: Sequence[StageSettings],
+    stage: StageSettings,
+    precision: Arithmetic,
+    batch: TrainingBatch,
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    objective, update = _built(model, stages, stage)
+
+    def step() -> None:
+        objective.zero_grad()
+        with autocast(precision, default_device()):
+            losses = objective(batch)
+        losses["loss"].backward()
+
+    return step, update
+
+
+def _recorded(
+    model: DualEncoderSettings,
+    stages: Sequence[StageSettings],
+    stage: StageSettings,
+    precision: Arithmetic,
+    batch: TrainingBatch,
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    # An objective of its own: a graph is recorded on another stream than that of the usual steps.
+    objective, update = _built(model, stages, stage)
+    recorded = RecordedStep(objective, precision, default_device())
+
+    def step() -> None:
+        recorded(batch)
+
+    return step, update
 
 
 def _seconds(step: Callable[[], None]) -> float:

@@ -1,4 +1,4 @@
-"""The training loop: runs the stages one after the other, validates every epoch, and can resume after each.
+"""The training loop: runs the stages one after the other, validates every epoch, and can resume between them.
 
 `kill -9` at any moment and resuming ends in exactly the weights of an uninterrupted run (same machine, CPU,
 same number of threads): all that is random in a step is drawn from (seed, stage, epoch, step, process), and the
@@ -7,6 +7,7 @@ state is written only between epochs.
 
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -54,12 +55,14 @@ from limner.training.stage import EmbeddingStage, Stage
 from limner.training.state import (
     Progress,
     StageBest,
+    StateTimes,
     expect_possible,
     first_difference,
     read_progress,
     restore,
     write_state,
 )
+from limner.training.step_losses import StepLosses
 from limner.training.validation import score
 
 Found = TypeVar("Found")
@@ -121,6 +124,7 @@ class _Training:
             raise SettingsError("--cuda-graphs is for training by one process on a CUDA device; leave it out")
         self.cuda_graphs = cuda_graphs
         self.precision = pick_precision(recipe.precision, self.device)
+        self.states = StateTimes()
         # Every process trains, one of them talks.
         self.listener = listener if self.accelerator.is_main_process else silent
         self.listener(Preparing("tokenizer and network", 0, 1))
@@ -260,14 +264,14 @@ class _Training:
                 "pairs_per_second": round(pairs_per_second, 1),
                 "seconds": round(self.progress.seconds, 1),
             }
-            improved = False
+            validated = improved = False
             # The last epoch is always judged, else it could not be chosen.
             last = self.progress.epoch == stage.epochs
             if self.progress.epoch % stage.validate_every == 0 or last:
-                improved = self._validate(work, row)
+                validated, improved = True, self._validate(work, row)
             # The row before the state, which counts its bytes.
             self.progress.log_bytes = self.log.add(row)
-            self._write_state(optimisers)
+            self._write_state(optimisers, needed=validated)
             self.listener(EpochEnded(row, improved))
             ended = self._ended(stage)
         best = self.progress.best[index]
@@ -301,6 +305,29 @@ class _Training:
         work.train_mode()
         sums: dict[str, float] = {}
         done, began, rate = 0, time.monotonic(), 0.0
+        # The losses of a recorded step are read when the next is under way, so that the GPU never waits for Python.
+        late = 0 if self._recorded is None else 1
+        unread: deque[tuple[int, StepLosses]] = deque()
+
+        def read(step: int, losses: StepLosses) -> dict[str, float]:
+            values = losses.read()
+            if not math.isfinite(values["loss"]):
+                raise CheckpointError(
+                    f"{self.out}: the loss became {values['loss']} in stage '{stage.name}', epoch {epoch + 1}, "
+                    f"step {step + 1}; lower stages.{stage.name}.optimiser.rate or set optimiser.clip, and start anew"
+                )
+            return values
+
+        def rate_so_far() -> float:
+            # The clock of a short first step can stand still on some systems.
+            return done / max(time.monotonic() - began, 1e-9)
+
+        def tell(step: int, losses: StepLosses) -> None:
+            for name, value in read(step, losses).items():
+                sums[name] = sums.get(name, 0.0) + value
+            means = {name: total / (step + 1) for name, total in sums.items()}
+            self.listener(Stepped(stage.name, epoch + 1, stage.epochs, step + 1, steps, means, rate_so_far()))
+
         for step, (pairs, inputs) in enumerate(batches):
             # By the share of the epoch: a cosine that went epoch by epoch would have 4 steps in the shortest recipes.
             rate = rate_at(epoch + step / steps, stage.epochs, stage.optimiser.rate, stage.schedule)
@@ -309,15 +336,11 @@ class _Training:
                 set_rate(optimiser.optimizer, rate)
             # anew for each step: a resumed run draws the dropout that an uninterrupted one would have drawn
             torch.manual_seed(_mix(self.recipe.seed, work.index, epoch, step, self.accelerator.process_index))
-            losses = self._learnt_from(inputs)
-            # Together, and once: each value that is read waits for a GPU.
-            values = dict(zip(losses, torch.stack([*losses.values()]).tolist(), strict=True))
-            # Before the update: behind it NaN stands in every weight and moment, and in the next state.
-            if not math.isfinite(values["loss"]):
-                raise CheckpointError(
-                    f"{self.out}: the loss became {values['loss']} in stage '{stage.name}', epoch {epoch + 1}, "
-                    f"step {step + 1}; lower stages.{stage.name}.optimiser.rate or set optimiser.clip, and start anew"
-                )
+            losses = StepLosses(self._learnt_from(inputs))
+            if not late:
+                # Before the update: behind it NaN stands in every weight and moment. Behind a recorded step it does,
+                # but in no state, which is written at the epoch's end.
+                read(step, losses)
             # After the backward pass has joined the processes' gradients, so all of them clip by the same norm.
             if stage.optimiser.clip is not None:
                 self.accelerator.clip_grad_norm_(work.objective.parameters(), stage.optimiser.clip)
@@ -329,13 +352,12 @@ class _Training:
                 self.average.update()
             # Shares are equal but for one pair, so the others' are not asked for.
             done += pairs * self.accelerator.num_processes
-            for name, value in values.items():
-                sums[name] = sums.get(name, 0.0) + value
-            means = {name: total / (step + 1) for name, total in sums.items()}
-            # The clock of a short first step can stand still on some systems.
-            per_second = done / max(time.monotonic() - began, 1e-9)
-            self.listener(Stepped(stage.name, epoch + 1, stage.epochs, step + 1, steps, means, per_second))
-        return {name: total / steps for name, total in sums.items()}, rate, per_second
+            unread.append((step, losses))
+            if len(unread) > late:
+                tell(*unread.popleft())
+        for last in unread:
+            tell(*last)
+        return {name: total / steps for name, total in sums.items()}, rate, rate_so_far()
 
     def _learnt_from(self, inputs: dict[str, Any]) -> dict[str, Tensor]:
         """The losses of a batch; their gradients stand in the parameters."""
@@ -413,10 +435,12 @@ class _Training:
         found = pseudo_classes(torch.from_numpy(np.array(pooled[:, 0])).float(), count, seed=self.recipe.seed)
         return found.numpy()
 
-    def _write_state(self, optimisers: Sequence[torch.optim.Optimizer]) -> None:
-        if self.accelerator.is_main_process:
+    def _write_state(self, optimisers: Sequence[torch.optim.Optimizer], *, needed: bool = True) -> None:
+        if self.accelerator.is_main_process and (needed or self.states.is_due(time.monotonic())):
             # One process writes; the others wait, or the next stage would read a file that is not there yet.
+            began = time.monotonic()
             write_state(self.out, self.objective, optimisers, self.progress, self.data.identity, self.average)
+            self.states.wrote(began, time.monotonic())
         self.accelerator.wait_for_everyone()
 
 

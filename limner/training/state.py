@@ -20,6 +20,12 @@ from limner.inference.trained import STATE_FILE
 from limner.training.average import WeightAverage
 from limner.training.recipe import Recipe
 
+_LITTLE = 0.5
+"""Seconds of a state that is written behind each epoch."""
+
+_RATIO = 20
+"""Time between two of the others, in times of writing one."""
+
 
 @dataclass
 class StageBest:
@@ -49,6 +55,25 @@ class Progress:
     log_bytes: int = 0
     seconds: float = 0.0
     finished: bool = False
+
+
+@dataclass
+class StateTimes:
+    """When states were written and what that took, for which epochs end with one.
+
+    Where a state takes as long as an epoch (430 MB, a second, on a GPU), one each epoch would double the time.
+    """
+
+    seconds: float = 0.0
+    ended: float = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """True for a state that costs little, or at most a twentieth of the time since the last."""
+        return self.seconds < _LITTLE or now - self.ended >= _RATIO * self.seconds
+
+    def wrote(self, began: float, ended: float) -> None:
+        """Note a state."""
+        self.seconds, self.ended = ended - began, ended
 
 
 def write_state(

@@ -12,7 +12,9 @@ from accelerate.state import AcceleratorState
 
 import limner
 from limner.data.records import Dataset
+from limner.errors import CheckpointError
 from limner.inference.evaluate_run import evaluate_run
+from limner.inference.trained import STATE_FILE
 from limner.losses import Instance
 from limner.training.loop import train
 from limner.training.recipe import Recipe
@@ -86,6 +88,23 @@ def test_recorded_steps_learn_as_the_usual_ones(toys: Dataset, tmp_path: Path) -
         )
         found.append([row["loss"] for row in _rows(out)])
     assert found[0] == pytest.approx(found[1], rel=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_a_recorded_step_that_diverges_is_one_clear_error_and_no_state(toys: Dataset, tmp_path: Path) -> None:
+    """Its loss is read a step late, but before a state is written."""
+    chosen = toy_recipe()
+    first, second = chosen.stages
+    wild = first.replace(optimiser=first.optimiser.replace(name="sgd", rate=1e30), epochs=3)
+    with pytest.raises(CheckpointError, match=r"the loss became .* in stage 'stage-1'"):
+        train(
+            chosen.replace(stages=(wild, second)),
+            toys.split("train"),
+            toys.split("val"),
+            tmp_path / "run",
+            cuda_graphs=True,
+        )
+    assert not (tmp_path / "run" / STATE_FILE).exists()
 
 
 def test_bf16(toys: Dataset, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from limner.losses import Instance, Ranking
 from limner.recipes.change import change
 from limner.training.loop import train
 from limner.training.recipe import VocabularySettings
+from limner.training.state import StateTimes
 from tests.toy import toy_recipe
 from tests.training.interrupted import (
     STATE,
@@ -61,6 +62,19 @@ def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
 ) -> None:
     stopped_and_resumed(toys, toy_recipe(), tmp_path / "run", kill_at=kill_at)
     same_run(tmp_path / "run", toy_run)
+
+
+@pytest.mark.parametrize("kill_at", [4, 6, 10, 13])
+def test_stopped_and_resumed_where_not_every_epoch_has_a_state(
+    toys: Dataset, toy_run: Path, tmp_path: Path, kill_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where it was validated, as with a state that takes long."""
+    monkeypatch.setattr(StateTimes, "is_due", lambda times, now: False)
+    recipe = toy_recipe()
+    recipe = recipe.replace(stages=tuple(stage.replace(validate_every=3) for stage in recipe.stages))
+    train(recipe, toys.split("train"), toys.split("val"), tmp_path / "whole", cpu=True)
+    stopped_and_resumed(toys, recipe, tmp_path / "run", kill_at=kill_at)
+    same_run(tmp_path / "run", tmp_path / "whole")
 
 
 def test_kill_9_and_resume_is_the_uninterrupted_run(toys: Dataset, toy_run: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from limner.training.recipe import OptimiserSettings
 from limner.training.state import (
     Progress,
     StageBest,
+    StateTimes,
     first_difference,
     in_full,
     read_progress,
@@ -118,3 +119,16 @@ def test_spelling_of_the_data_and_the_weights_makes_no_difference() -> None:
     there = identity("folder:a", "a.pth", "1")
     assert first_difference(there, identity("folder:/b/a", "/b/a.pth", "1")) is None
     assert first_difference(there, identity("folder:a", "a.pth", "2")) == ("data.train", "1", "2")
+
+
+def test_which_epochs_end_with_a_state() -> None:
+    """All where a state costs little; of the others so few that writing takes a twentieth of the time."""
+    times = StateTimes()
+    assert times.is_due(0.0)
+    times.wrote(1.0, 1.4)
+    assert times.is_due(1.4)
+    times.wrote(10.0, 12.0)
+    assert not times.is_due(51.9)
+    assert times.is_due(52.0)
+    times.wrote(52.0, 52.1)
+    assert times.is_due(52.1)
