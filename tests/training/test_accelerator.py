@@ -75,7 +75,8 @@ def test_recorded_steps_learn_as_the_usual_ones(toys: Dataset, tmp_path: Path) -
     chosen = toy_recipe()
     instance = Instance(dropout=0.0, scale=10.0)
     chosen = chosen.replace(
-        stages=tuple(stage.with_losses(instance).replace(epochs=4) for stage in chosen.stages)
+        # two epochs: later ones get worse here, and take the last digits of the first far apart
+        stages=tuple(stage.with_losses(instance).replace(epochs=2) for stage in chosen.stages)
     )
     found = []
     for recorded in (False, True):
