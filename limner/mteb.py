@@ -251,7 +251,8 @@ def find_tasks(names: Sequence[str]) -> list[Any]:
         return list(found.get_tasks(tasks=list(names)))
     # its own error has the nearest name in it
     except KeyError as error:
-        raise SettingsError(f"MTEB {found.__version__}: {' '.join(str(error.args[0]).split())}") from None
+        said = " ".join(str(error.args[0]).split()).removeprefix("KeyError: ")
+        raise SettingsError(f"MTEB {found.__version__}: {said}") from None
 
 
 def measure(model: Encoder | Search, tasks: Sequence[Any]) -> list[Any]:

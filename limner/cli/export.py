@@ -65,6 +65,7 @@ def export_command(
     from limner.data.readers import open_dataset
     from limner.export.new_folder import expect_new
     from limner.export.run import FORMATS, export_run
+    from limner.export.sessions import openvino_has_bf16
     from limner.inference import load_model
 
     if form not in FORMATS:
@@ -90,6 +91,7 @@ def export_command(
         progress=lambda what: err.print(f"writing: {what}"),
     )
     precision = "int8" if int8 else "bf16" if bf16 else "fp32"
+    err.print("comparing with the run: a few minutes")
     report = _report(model, out_folder, form, precision, dataset, split)
     if report is not None:
         from limner.export.report import REPORT_FILE
@@ -97,6 +99,8 @@ def export_command(
 
         write_text(out_folder / REPORT_FILE, report.model_dump_json(indent=2) + "\n")
         _print(out_folder, report)
+        if bf16 and not openvino_has_bf16():
+            err.print("note: this processor has no bf16, so that figures and times are of fp32")
     else:
         out.print(f"{out_folder}: written for {form}")
     if form in ("onnx", "openvino"):

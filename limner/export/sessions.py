@@ -107,6 +107,14 @@ def _openvino(path: Path, *, bf16: bool) -> Graph:
     return Graph(tuple(one.get_any_name() for one in compiled.inputs), run)
 
 
+def openvino_has_bf16() -> bool:
+    """True where OpenVINO computes in bf16 on this processor if asked to; elsewhere it computes in fp32."""
+    from limner.inference.openvino_library import require_openvino
+
+    core: Any = require_openvino().Core()
+    return "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
 def _damaged(path: Path, error: Exception) -> CheckpointError:
     lines = str(error).strip().splitlines()
     reason = lines[-1][:200] if lines else type(error).__name__

@@ -76,6 +76,18 @@ def test_without_a_dataset_towers_are_compared_on_what_is_drawn(
     assert f"an OpenCLIP model of {load_model(toy_run).dim} numbers" in done.out
 
 
+@pytest.mark.parametrize("has", [False, True])
+def test_figures_of_bf16_are_told_to_be_of_fp32_where_the_processor_has_none(
+    limner: Limner, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has: bool
+) -> None:
+    pytest.importorskip("openvino")
+    monkeypatch.setattr("limner.export.sessions.openvino_has_bf16", lambda: has)
+    done = limner("export", toy_run, tmp_path / "export", "--format", "openvino", "--bf16")
+    assert done.code == 0, done.err
+    assert "comparing with the run" in done.err
+    assert ("has no bf16" in done.err) != has
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
