@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from limner.losses.blocked_softmax import SHORTEST, blocked_cross_entropy
 from limner.losses.loss import Embedded, Examples, Loss, LossSettings, Need, Terms
 
 
@@ -40,6 +41,9 @@ class Instance(LossSettings):
     initial: Literal["random", "images"] = "random"
     """Rows of the classifier start at random, or at the mean image embedding of their class (a departure); the same in
     all stages."""
+    block: int | None = Field(default=None, gt=0)
+    """Classes whose logits are held at once, for very many of them; None = all. It changes memory and, in bf16 (where
+    blocks stay in float32), the last digits."""
 
     lasting: ClassVar[tuple[str, ...]] = ("bias", "initial")
 
@@ -107,6 +111,7 @@ class InstanceLoss(Loss):
         self.scale = scale
         self.smoothing = smoothing
         self.initial = initial
+        self.block: int | None = None
         # which terms a stage has; `forward` alone, as a library's user calls it, does not ask
         self.visual, self.textual, self.joint = 1.0, 1.0, 0.0
 
@@ -114,6 +119,8 @@ class InstanceLoss(Loss):
         self, features: Float[Tensor, "batch dim"], groups: Int64[Tensor, " batch"]
     ) -> Float[Tensor, ""]:
         """The mean loss of a batch of one modality; `groups` are in 0 … identities − 1."""
+        if self.block is not None:
+            return self._blocked(self._dropped(features), groups, self.block)[0].mean()
         return self.of(self.logits(features), groups)
 
     if TYPE_CHECKING:
@@ -122,15 +129,33 @@ class InstanceLoss(Loss):
 
     def logits(self, features: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch identities"]:
         """W_shareᵀ f, with bias, dropout and scale as set."""
+        given = self._dropped(features)
         if self.scale is None:
-            logits = F.linear(F.dropout(features, self.dropout, self.training), self.weight, self.bias)
+            logits = F.linear(given, self.weight, self.bias)
         else:
-            unit = F.dropout(F.normalize(features, dim=1), self.dropout, self.training)
             # dividing the logits by the lengths of W's rows spares several passes over all of W
-            cosine = F.linear(unit, self.weight) / self.weight.norm(dim=1).clamp(min=1e-12)
+            cosine = F.linear(given, self.weight) / self.weight.norm(dim=1).clamp(min=SHORTEST)
             logits = self.scale * cosine if self.bias is None else self.scale * cosine + self.bias
         # a softmax over thousands of classes loses its small terms in half precision
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def _dropped(self, features: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
+        """The features that W is multiplied by."""
+        given = features if self.scale is None else F.normalize(features, dim=1)
+        return F.dropout(given, self.dropout, self.training)
+
+    def _blocked(
+        self, given: Float[Tensor, "rows dim"], groups: Int64[Tensor, " rows"], block: int
+    ) -> tuple[Float[Tensor, " rows"], Bool[Tensor, " rows"]]:
+        return blocked_cross_entropy(
+            given,
+            self.weight,
+            self.bias,
+            groups,
+            scale=self.scale,
+            smoothing=self.smoothing,
+            block=block,
+        )
 
     def of(
         self, logits: Float[Tensor, "batch identities"], groups: Int64[Tensor, " batch"]
@@ -144,6 +169,8 @@ class InstanceLoss(Loss):
         The error is the share of the batch whose class does not have the highest logit, in percent (Figure 8). Dropout
         before the classifier counts as in the loss.
         """
+        if self.block is not None:
+            return self._blocked_terms(batch, self.block)
         losses: dict[str, Tensor] = {}
         errors: dict[str, Tensor] = {}
         for name, features in self._classified(batch):
@@ -153,6 +180,16 @@ class InstanceLoss(Loss):
             losses[name] = self.of(logits, batch.classes)
             errors[f"{name}_error"] = 100 * (logits.argmax(1) != batch.classes).float().mean()
         return Terms(losses, errors)
+
+    def _blocked_terms(self, batch: Embedded, block: int) -> Terms:
+        named = {name: self._dropped(features) for name, features in self._classified(batch)}
+        # one pass over W for all of them: each would have a gradient of W's size
+        losses, right = self._blocked(torch.cat([*named.values()]), batch.classes.repeat(len(named)), block)
+        wrong = 100 * (~right).float()
+        return Terms(
+            {name: part.mean() for name, part in zip(named, losses.chunk(len(named)), strict=True)},
+            {f"{name}_error": part.mean() for name, part in zip(named, wrong.chunk(len(named)), strict=True)},
+        )
 
     def _classified(self, batch: Embedded) -> Iterator[tuple[str, Tensor]]:
         if self.visual:

@@ -1,0 +1,74 @@
+"""The instance loss over a million classes in blocks against the plain loss: memory and time of loss and gradients.
+
+Claim: beyond the classifier's weights and their gradient a step in blocks takes at most an eighth of the plain loss's
+memory, with the same gradient. Images and sentences, batch 512, 512 columns: `python -m benchmarks.many_classes`, with
+20 GB of memory; `--classes N` takes another number.
+"""
+
+import argparse
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks.measuring import memory_above, publish, speeds, taking_turns
+from limner.losses import InstanceLoss
+from limner.losses.loss import Embedded
+
+BATCH, DIM, BLOCK, TURNS = 512, 512, 4096, 1
+PLAIN, BLOCKS = "all logits", f"blocks of {BLOCK:,}"
+LIMIT = 1 / 8
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--classes", type=int, default=1_000_000)
+    count: int = parser.parse_args().classes
+    torch.manual_seed(0)
+    loss = InstanceLoss(DIM, count)
+    images, texts = (torch.randn(BATCH, DIM, requires_grad=True) for _ in range(2))
+    classes = torch.randperm(count)[:BATCH]
+    batch = Embedded(images, texts, classes, classes, images, texts)
+    steps = {name: partial(_step, loss, batch, block) for name, block in ((PLAIN, None), (BLOCKS, BLOCK))}
+    gradients = []
+    for step in steps.values():
+        step()
+        # rows that are right classes, and some that are not
+        assert loss.weight.grad is not None
+        gradients.append((images.grad, loss.weight.grad[classes], loss.weight.grad[:1000].clone()))
+    for one, other in zip(*gradients, strict=True):
+        assert one is not None
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    # each step's gradient is new, as training has it
+    above = {}
+    for name, step in steps.items():
+        loss.weight.grad = None
+        above[name] = memory_above(step) - loss.weight.nbytes
+    seconds = taking_turns(steps, TURNS)
+    for name, size in above.items():
+        print(f"{name}: {size / 1e6:,.0f} MB above weights and gradient")
+    print(f"memory: {above[BLOCKS] / above[PLAIN]:.3f} of the plain loss's")
+    publish(
+        "many_classes",
+        unit="pairs",
+        groups={f"{count:,} classes × {DIM}, batch {BATCH}": speeds(seconds, BATCH, reference=PLAIN)},
+        about={
+            "claim": "in blocks a step's memory beyond weights and gradient is at most 1/8 of the plain loss's",
+            "limits": {"memory": LIMIT},
+            "reference": PLAIN,
+            "seconds": seconds,
+            "peak_bytes_above": above,
+            "repeats": TURNS,
+        },
+    )
+
+
+def _step(loss: InstanceLoss, batch: Embedded, block: int | None) -> None:
+    loss.block = block
+    loss.weight.grad = batch.images.grad = batch.texts.grad = None
+    terms: dict[str, Tensor] = dict(loss.terms(batch).losses)
+    torch.autograd.backward(torch.stack([*terms.values()]).sum())
+
+
+if __name__ == "__main__":
+    main()
