@@ -131,7 +131,7 @@ def _rows(weight: Tensor, scale: float | None) -> Tensor:
 def _blocks(
     x: Tensor, weight: Tensor, bias: Tensor | None, scale: float | None, block: int
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The first class of each block, the rows that features are multiplied by, and the logits, which may be overwritten."""
+    """The first class of each block, the rows that features are multiplied by, and the logits, to be overwritten."""
     for start in range(0, len(weight), block):
         rows = _rows(weight[start : start + block], scale)
         logits = x @ rows.T
