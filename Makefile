@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # compat: Python started beside a checkout called limner would take its folder for the package otherwise
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat $(PIP_OPTIONS)
 
 # Tools with dependencies of their own, apart from those of limner that they look at
 TOOLS := $(VENV)/tools
