@@ -26,7 +26,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "limner")
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
     """One more worker than cores: a sixth of a worker's time, tests wait for a disk, a clock or another process."""
-    return (yield) + 1
+    return (yield) + ("PYTEST_XDIST_AUTO_NUM_WORKERS" not in os.environ)
 
 
 _KEPT = {"collections": 0}
