@@ -3,7 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # compat: Python started beside a checkout called limner would take its folder for the package otherwise
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat $(PIP_OPTIONS)
+
+# What an environment begins with
+BASE := server
 
 # Tools with dependencies of their own, apart from those of limner that they look at
 TOOLS := $(VENV)/tools
@@ -15,11 +18,12 @@ EXTRAS := approximate,figures,heif,hgan,hub,lora,onnx,openvino,s3,sentencepiece,
 $(VENV)/.limner: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'limner needs Python 3.11 or later')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(INSTALL) -e '.[server]'
-	touch $@
+	$(INSTALL) -e '.[$(BASE)]'
+	echo $(BASE) > $@
 
+# CI takes BASE=dev: one call of pip in place of two.
 $(VENV)/.limner-dev: $(VENV)/.limner
-	$(INSTALL) -e '.[dev]'
+	grep -qx dev $< || $(INSTALL) -e '.[dev]'
 	touch $@
 
 demo: $(VENV)/.limner  ## people drawn, trained on, evaluated, indexed and searched: about ten minutes on two cores

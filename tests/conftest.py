@@ -1,6 +1,6 @@
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,12 @@ settings.register_profile("limner", deadline=None)
 # CI draws the same examples every time: a new one that fails is found, and mended, where somebody is looking
 settings.register_profile("ci", parent=settings.get_profile("limner"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "limner")
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """One more worker than cores: a sixth of a worker's time, tests wait for a disk, a clock or another process."""
+    return (yield) + ("PYTEST_XDIST_AUTO_NUM_WORKERS" not in os.environ)
 
 
 _KEPT = {"collections": 0}

@@ -1,5 +1,6 @@
 """Recordings of towers for the whole test run: each takes seconds, and many tests export the same model."""
 
+import copy
 import fcntl
 import hashlib
 import io
@@ -8,6 +9,8 @@ import pickle
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -55,10 +58,17 @@ def keep_recordings(folder: Path, patch: pytest.MonkeyPatch) -> None:
     folder.mkdir(exist_ok=True)
     record: Callable[..., None] = onnx_files.write_graph
     one_file = onnx_files._ONE_FILE
+    once = cache(lambda: keep_translations(patch))
+
+    def recorded(tower: nn.Module, inputs: Mapping[str, Example], outputs: Sequence[str], path: Path) -> None:
+        # not earlier, since it imports the exporter
+        with suppress(ImportError):
+            once()
+        record(tower, inputs, outputs, path)
 
     def kept(tower: nn.Module, inputs: Mapping[str, Example], outputs: Sequence[str], path: Path) -> None:
         if one_file != onnx_files._ONE_FILE:
-            record(tower, inputs, outputs, path)
+            recorded(tower, inputs, outputs, path)
             return
         # before the digest, which tells a module that trains from one that does not
         tower.eval()
@@ -67,8 +77,26 @@ def keep_recordings(folder: Path, patch: pytest.MonkeyPatch) -> None:
             if file.seek(0, os.SEEK_END):
                 shutil.copyfile(file.name, path)
                 return
-            record(tower, inputs, outputs, path)
+            recorded(tower, inputs, outputs, path)
             file.write(path.read_bytes())
 
     for module in (onnx_files, run):
         patch.setattr(module, "write_graph", kept)
+
+
+def keep_translations(patch: pytest.MonkeyPatch) -> None:
+    """Have torch's exporter read its 500 translations once; for each recording it takes a second.
+
+    There is no public way. Raises `ImportError` without onnxscript.
+    """
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    read = cache(ONNXRegistry.from_torchlib)
+
+    def kept(*version: int, **named: int) -> ONNXRegistry:
+        registry = copy.copy(read(*version, **named))
+        # a recording adds its own
+        registry.functions = {operation: [*found] for operation, found in registry.functions.items()}
+        return registry
+
+    patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(kept))

@@ -9,7 +9,7 @@ from torch import nn
 from limner.data.transforms import ImageSettings
 from limner.export import onnx_files
 from limner.export.onnx_files import write_onnx
-from tests.recordings import keep_recordings
+from tests.recordings import keep_recordings, keep_translations
 
 
 class _Tower(nn.Module):
@@ -50,3 +50,18 @@ def test_another_weight_setting_or_input_is_recorded_anew(
             assert (tmp_path / "tower.onnx").read_text() == str(count)
     write_onnx(_Tower(images), example, "pixels", tmp_path / "tower.onnx", any_length=True)
     assert len(recorded) == len(different) + 1
+
+
+def test_a_translation_of_one_recording_is_not_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxscript")
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    whole = ONNXRegistry.from_torchlib()
+    keep_translations(monkeypatch)
+    own = ONNXRegistry.from_torchlib()
+    for operation in (torch.ops.aten.relu.default, torch.ops.aten.channel_shuffle.default):
+        own.register_op(operation, lambda rows: rows)
+    for registry in (ONNXRegistry.from_torchlib(), ONNXRegistry().from_torchlib(whole.opset_version)):
+        assert registry.opset_version == whole.opset_version
+        assert registry.functions == whole.functions
+        assert registry.functions != own.functions

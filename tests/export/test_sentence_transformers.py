@@ -18,9 +18,16 @@ from limner.training.loop import train
 from tests import towers
 from tests.toy import toy_recipe
 
-sentence_transformers = pytest.importorskip("sentence_transformers")
+sentence_transformers: Any
 
 TEXTS = ["a red square on white", "on grey ground, a circle in blue", "zebra", "a green bar"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _library() -> None:
+    """Imported where these tests run: each worker collects them, and the import takes 6 s."""
+    global sentence_transformers
+    sentence_transformers = pytest.importorskip("sentence_transformers")
 
 
 @pytest.fixture(scope="module")

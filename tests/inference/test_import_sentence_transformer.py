@@ -19,10 +19,18 @@ from limner.inference.trained import TrainedModel, load_model
 from limner.server.app import create_app
 from tests import towers
 
-sentence_transformers = pytest.importorskip("sentence_transformers")
-modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+sentence_transformers: Any
+modules: Any
 
 TEXTS = ["a red hat", "a woman in a blue shirt carries a black bag", "two dogs on a beach"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _library() -> None:
+    """Imported where these tests run: each worker collects them, and the import takes 6 s."""
+    global sentence_transformers, modules
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
 
 
 def pictures() -> list[Image.Image]:

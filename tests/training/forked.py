@@ -5,6 +5,7 @@ same: what it computes, opens or forgets is gone when it ends. Nothing is comput
 starts threads is imported there (such as LanceDB), since a fork has none of them.
 """
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -57,6 +58,8 @@ def _called(variables: dict[str, str], target: Target, *arguments: Any) -> None:
     # those of the server are of the moment when it began
     os.environ.clear()
     os.environ.update(variables)
+    # each training ends with two full collections, which go through all that the server has imported otherwise
+    gc.freeze()
     torch.set_num_threads(1)
     # Python's own generator has another seed in each fork; a fresh process's would have, too
     np.random.seed()
