@@ -284,11 +284,23 @@ def test_an_answer_leaves_when_it_is_ready() -> None:
 
 def test_who_has_gone_is_not_re_ranked() -> None:
     slow = Reranked()
-    worker = Worker(slow, seconds=0.5)
-    first, gone, late = (worker.ask(query) for query in queries("rerank", "rerank gone", "rerank late"))
+    worker = Worker(slow)
+    first, gone, there = (worker.ask(query) for query in queries("rerank", "rerank gone", "rerank there"))
     assert slow.begun.wait(WAIT)
+    # embedded and searched for, so it has begun
     assert worker.ask(Query(text="plain")).result(WAIT) is not None
-    gone.cancel()
+    assert not gone.cancel()
+    slow.go.set()
+    assert [first.result(WAIT).total, there.result(WAIT).total] == [6, 12]
+    assert slow.reranked == ["rerank", "rerank there"]
+    worker.close()
+
+
+def test_what_waits_too_long_is_not_re_ranked() -> None:
+    slow = Reranked()
+    worker = Worker(slow, seconds=0.5)
+    first, late = (worker.ask(query) for query in queries("rerank", "rerank late"))
+    assert slow.begun.wait(WAIT)
     time.sleep(0.6)
     slow.go.set()
     assert first.result(WAIT).total == 6
