@@ -1,7 +1,8 @@
 """A store and its model together: queries as text, as an image, as both, or by an image of the store."""
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -12,8 +13,8 @@ from limner.inference.calibration_file import RunCalibration
 from limner.inference.word_effects import DEFAULT
 from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention
-from limner.search.feedback import moved
-from limner.search.query import Query, joined
+from limner.search.query import Query
+from limner.search.query_vectors import Compose, query_vectors
 from limner.search.ranking import Ranking
 from limner.search.sentences import SentenceTable
 from limner.search.snapshot import Snapshot, check_time
@@ -31,6 +32,8 @@ from limner.wire import (
     WordMethodName,
 )
 
+T = TypeVar("T")
+
 _EXAMPLES = 3
 """Images whose best sentence `info` gives as an example."""
 
@@ -47,8 +50,8 @@ _TOGETHER = 1000
 _TRIES = 8
 """Times that a query is asked again whose images another process deletes meanwhile."""
 
-Compose = Callable[[np.ndarray, Sequence[str]], np.ndarray]
-"""Unit embeddings of composed queries, from those of pictures (queries, dim) and a text beside each."""
+Rest = Callable[[], Answer | Exception]
+"""The re-ranking that a query still needs, with its answer or its error."""
 
 
 class Engine:
@@ -112,52 +115,63 @@ class Engine:
         `until`: for each query the `time.monotonic()` after which it fails with `SearchTimeoutError`; None = never.
         An exception of one query, also that of a bug, is its own result and leaves the others alone.
         """
+        return [found() if callable(found) else found for found in self.begin(queries, until)]
+
+    def begin(
+        self, queries: Sequence[Query], until: Sequence[float | None] | None = None
+    ) -> Iterator[Answer | Exception | Rest]:
+        """Answer several queries as `answers` does, one by one as they are ready; of one to be re-ranked give the rest.
+
+        A rest may take seconds, and may be called in another thread while this goes on.
+        """
         limits = [None] * len(queries) if until is None else until
         # one snapshot for all: a query that reads another would rank other images than its neighbours
         snapshot = self.files.snapshot()
-        # not one by one: 64 clients get 65 queries a second together, 36 one after the other (benchmarks.server_load)
-        found = self._answers(queries, limits, snapshot)
-        for place in range(len(found)):
-            seen = snapshot
-            # region features are read from the table, where an image may be deleted since. Asked again only of a newer
-            # snapshot: a key that never was has its error at once. Several times: beside a writer that deletes all the
-            # while, one search of 700 met a second delete
-            for _ in range(_TRIES):
-                if not isinstance(found[place], UnknownPictureError):
-                    break
-                if (now := self.files.snapshot()) is seen:
-                    break
-                seen, found[place] = now, self._answers([queries[place]], [limits[place]], now)[0]
+        begun = self._answers(queries, limits, snapshot)
+        for query, limit, found in zip(queries, limits, begun, strict=True):
+            rest = partial(self._rest, query, limit, snapshot, found)
+            yield rest if callable(found) else rest()
+
+    def _rest(
+        self, query: Query, limit: float | None, snapshot: Snapshot, found: Answer | Exception | Rest
+    ) -> Answer | Exception:
+        """Re-rank what is to be re-ranked, and answer again a query whose images were deleted meanwhile."""
+        # region features are read from the table, where an image may be deleted since. Asked again only of a newer
+        # snapshot: a key that never was has its error at once. Several times: beside a writer that deletes all the
+        # while, one search of 700 met a second delete
+        for tries in range(_TRIES + 1):
+            found = found() if callable(found) else found
+            if not isinstance(found, UnknownPictureError) or tries == _TRIES:
+                break
+            if (now := self.files.snapshot()) is snapshot:
+                break
+            snapshot, found = now, next(self._answers([query], [limit], now))
+        assert not callable(found)
         return found
 
     def _answers(
         self, queries: Sequence[Query], until: Sequence[float | None], snapshot: Snapshot
-    ) -> list[Answer | Exception]:
+    ) -> Iterator[Answer | Exception | Rest]:
         try:
             vectors = self._vectors(queries, snapshot)
         except Exception as error:
             # a batch that fails is asked again one by one, so that the bad query alone has the error
             if len(queries) == 1:
-                return [error]
-            alone = zip(queries, until, strict=True)
-            return [self._answers([query], [limit], snapshot)[0] for query, limit in alone]
+                yield error
+                return
+            for query, limit in zip(queries, until, strict=True):
+                yield from self._answers([query], [limit], snapshot)
+            return
         try:
             first = self._first_together(queries, vectors, snapshot)
         # each is then searched for alone
         except Exception:
             first = {}
-        found: list[Answer | Exception] = []
         for number, (query, vector, limit) in enumerate(zip(queries, vectors, until, strict=True)):
-            try:
-                found.append(
-                    vector
-                    if isinstance(vector, LimnerError)
-                    else self._answer(query, vector, snapshot, limit, first.get(number))
-                )
-            # any exception, also a bug of one query, must leave its neighbours in the batch alone
-            except Exception as error:
-                found.append(error)
-        return found
+            if isinstance(vector, LimnerError):
+                yield vector
+            else:
+                yield _tried(partial(self._answer, query, vector, snapshot, limit, first.get(number)))
 
     def sentences(self, query: Query) -> list[FoundSentence]:
         """Find the k sentences of the store that fit a query best: for an image, those that may describe it.
@@ -238,79 +252,7 @@ class Engine:
         return self.encoder.reranker if self.files.region_shape is not None else None
 
     def _vectors(self, queries: Sequence[Query], snapshot: Snapshot) -> list[np.ndarray | LimnerError]:
-        """Embed each query; a query that cannot be embedded gets its error."""
-        failed: dict[int, LimnerError] = {}
-        texts: dict[int, str] = {}
-        pictures: dict[int, np.ndarray] = {}
-        stored: dict[int, np.ndarray] = {}
-        for number, query in enumerate(queries):
-            try:
-                if query.text is not None:
-                    self.encoder.check_query(query.text)
-                    texts[number] = query.text
-                if query.image is not None:
-                    known = query.pixels
-                    pictures[number] = self.encoder.prepare_image(query.image) if known is None else known
-                if query.like is not None:
-                    stored[number] = snapshot.matrix[self.files.row_of(snapshot, query.like)]
-                if query.vector is not None:
-                    if query.vector.shape != (self.files.dim,):
-                        raise DataError(
-                            f"the query's vector has {len(query.vector)} numbers, the store's {self.files.dim}"
-                        )
-                    stored[number] = query.vector
-            except LimnerError as error:
-                failed[number] = error
-        texts = {number: text for number, text in texts.items() if number not in failed}
-        # encode_queries: in bf16 a row of a product depends on the number of rows. Of 256 queries by 64 clients one had
-        # another order, and scores differed by 6e-4; in fp32 none and 8e-7 (docs/log/2026-11-22.md)
-        of_texts: dict[int, np.ndarray] = {}
-        if texts:
-            with timed("encode"):
-                of_texts = dict(zip(texts, self.encoder.encode_queries(list(texts.values())), strict=True))
-        # one by one: in bf16 an embedding depends on how many are encoded together
-        for number, pixels in pictures.items():
-            with timed("encode"):
-                stored[number] = self.encoder.encode_pixels(pixels[None])[0]
-        composed = self._composed(queries, texts, stored)
-        vectors = [
-            failed[number]
-            if number in failed
-            else composed[number]
-            if number in composed
-            else joined(of_texts.get(number), stored.get(number), query.text_weight)
-            for number, query in enumerate(queries)
-        ]
-        return [
-            vector if isinstance(vector, LimnerError) else self._moved(query, vector, snapshot)
-            for query, vector in zip(queries, vectors, strict=True)
-        ]
-
-    def _moved(self, query: Query, vector: np.ndarray, snapshot: Snapshot) -> np.ndarray | LimnerError:
-        """Move a query's embedding by its marks; return the error of marks that cannot move it."""
-        if not query.is_marked:
-            return vector
-        try:
-            right, wrong = (
-                snapshot.matrix[[self.files.row_of(snapshot, key) for key in keys]]
-                for keys in (query.right, query.wrong)
-            )
-            return moved(vector, right, wrong)
-        except LimnerError as error:
-            return error
-
-    def _composed(
-        self, queries: Sequence[Query], texts: dict[int, str], pictures: dict[int, np.ndarray]
-    ) -> dict[int, np.ndarray]:
-        """Embed the queries of a picture and a text that the model reads as one sentence, by their number."""
-        if self.compose is None:
-            return {}
-        numbers = [number for number in texts if number in pictures and queries[number].has_both]
-        if not numbers:
-            return {}
-        rows = np.stack([pictures[number] for number in numbers])
-        with timed("encode"):
-            return dict(zip(numbers, self.compose(rows, [texts[number] for number in numbers]), strict=True))
+        return query_vectors(queries, snapshot, self.files, self.encoder, self.compose)
 
     def _first_together(
         self, queries: Sequence[Query], vectors: Sequence[np.ndarray | LimnerError], snapshot: Snapshot
@@ -346,8 +288,8 @@ class Engine:
         snapshot: Snapshot,
         until: float | None,
         found: Found | None,
-    ) -> Answer:
-        """Answer one query; `found` are the first of all rows for it, if they are known."""
+    ) -> Answer | Rest:
+        """Answer one query, or give the rest of it; `found` are the first of all rows for it, if they are known."""
         check_time(until)
         reranker, first = self._reranking(query)
         # NaN has no order: a partition would answer with any rows
@@ -378,8 +320,28 @@ class Engine:
                     found = snapshot.vectors.first(vector, most, rows)
                 proposed = found[0][:most], found[1][:most]
             ranking = Ranking.of(snapshot, *proposed)
+        reference = tuple(snapshot.keys[row] for row in own) if is_composed else ()
+        told = partial(self._told, query, ranking, len(rows), reranker, count, until, is_composed, reference)
+        if reranker is None or not count:
+            return told()
+        return lambda: _tried(told)
+
+    def _told(
+        self,
+        query: Query,
+        ranking: Ranking,
+        matching: int,
+        reranker: Reranker | None,
+        count: int,
+        until: float | None,
+        is_composed: bool,
+        reference: tuple[str, ...],
+    ) -> Answer:
+        """Make the answer of a ranking, of which the first `count` are re-ranked."""
+        snapshot = ranking.snapshot
         if reranker is not None and count:
             assert query.text is not None
+            check_time(until)
             with timed("rerank"):
                 ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
         chosen, groups = ranking.grouped(query)
@@ -411,13 +373,13 @@ class Engine:
             hits=tuple(hits),
             total=len(snapshot.matrix),
             snapshot=f"{self.files.manifest.id}-{snapshot.version}",
-            matching=len(rows),
+            matching=matching,
             threshold=threshold,
             good=None if best is None or threshold is None else best >= threshold,
             unknown=unknown,
             unread=unread,
             composed=is_composed,
-            reference=tuple(snapshot.keys[row] for row in own) if is_composed else (),
+            reference=reference,
         )
 
     def _is_approximate(self, query: Query, matching: int, snapshot: Snapshot) -> bool:
@@ -485,6 +447,14 @@ class Engine:
         if self.encoder.reranker is None:
             return "its model has no reranker that could re-rank or explain"
         return "keeps no region features to re-rank from; index into a new folder with --regions"
+
+
+def _tried(answer: Callable[[], T]) -> T | Exception:
+    # any exception, also a bug of one query, must leave its neighbours in the batch alone
+    try:
+        return answer()
+    except Exception as error:
+        return error
 
 
 def system_of(encoder: Encoder) -> str | None:

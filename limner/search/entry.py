@@ -73,6 +73,10 @@ class StoredImage:
         return cls(**{**values, "metadata": json.loads(row["metadata"])})
 
 
+TOLD = ["id", "path", "identity", "metadata", "taken"]
+"""Columns that hits and items tell."""
+
+
 def item_values(row: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a hit or an item that come from a table row."""
     path = Path(row["path"])

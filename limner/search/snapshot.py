@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, UInt64
 from limner.errors import SearchTimeoutError
 from limner.search.commits import column_sum
 from limner.search.conditions import Condition
-from limner.search.entry import FIELDS, item_values
+from limner.search.entry import FIELDS, TOLD, item_values
 from limner.search.metadata_index import MetadataIndex
 from limner.search.row_digests import DIGEST
 from limner.search.table import ROW, Table
@@ -129,7 +129,9 @@ class Snapshot:
 
     def _told(self, rows: Int[np.ndarray, " some"]) -> list[dict[str, Any]]:
         """The fields that a hit and an item share."""
-        return [item_values(row) for row in self.columns.take(pa.array(rows, pa.int64())).to_pylist()]
+        # half of the columns, in half of the time
+        told = self.columns.select(TOLD).take(pa.array(rows, pa.int64()))
+        return [item_values(row) for row in told.to_pylist()]
 
     # each is made when somebody asks for it: a search needs no list of 100,000 strings. cached_property writes past
     # `frozen` into __dict__, so this class cannot have slots
@@ -158,6 +160,13 @@ class Snapshot:
         return np.flatnonzero(~np.asarray(pc.is_null(same))).tolist()
 
     @cached_property
+    def _every(self) -> Int[np.ndarray, " rows"]:
+        rows = np.arange(len(self.matrix))
+        # all queries without conditions share it
+        rows.flags.writeable = False
+        return rows
+
+    @cached_property
     def identities(self) -> list[str | None]:
         """Identities of the images, row by row."""
         identities: list[str | None] = self.columns["identity"].to_pylist()
@@ -179,6 +188,8 @@ class Snapshot:
 
         Raises `SearchTimeoutError` after `until`.
         """
+        if not conditions and after is None and before is None:
+            return self._every
         holds = np.ones(len(self.matrix), bool)
         for condition in conditions:
             # the first time a condition is tested on 200,000 rows takes up to 0.7 s

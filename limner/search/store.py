@@ -19,7 +19,7 @@ from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPic
 from limner.export.exported import ExportedModel
 from limner.judgements import Marks
 from limner.search.conditions import Condition
-from limner.search.engine import Compose, Engine
+from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
 from limner.search.erase import erase
 from limner.search.foreign_vectors import foreign_model
@@ -27,6 +27,7 @@ from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
 from limner.search.manifest import IN_STORE
 from limner.search.query import Query
+from limner.search.query_vectors import Compose
 from limner.search.store_calibration import calibration_for
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, is_remote

@@ -55,7 +55,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     engine = store.engine
     counters = Counters(engine.files.fingerprint)
     worker = Worker(
-        engine.answers,
+        engine.begin,
         seconds=settings.query_seconds,
         max_batch=settings.max_batch,
         max_waiting=settings.max_waiting,

@@ -1,6 +1,7 @@
-"""One thread works with the model; queries that arrive while it is busy are answered together.
+"""One thread works with the model; queries that arrive while it is busy are embedded and searched for together.
 
-A query that finds the thread idle is answered at once and does not wait for others.
+A query that finds the thread idle is answered at once and does not wait for others. Each answer leaves when it is
+ready. What a query has to be re-ranked is left to a second thread, so that no other query waits for it.
 """
 
 import asyncio
@@ -8,7 +9,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 from starlette.requests import Request
 
 from limner.errors import SearchTimeoutError
+from limner.search.engine import Rest
 from limner.search.query import Query
 from limner.search.stage_times import Observe, observed
 from limner.server.problems import STOPPING, RefusedError
@@ -33,7 +35,18 @@ GONE = 499
 _GRACE = 1.0
 """Seconds beyond its time that a query is waited for, so that whoever watches it can say itself that it is late."""
 
-Answers = Callable[[Sequence[Query], Sequence[float]], list[Answer | Exception]]
+Answers = Callable[[Sequence[Query], Sequence[float]], Iterable[Answer | Exception | Rest]]
+"""Answers several queries, in order and each when it is ready (`limner.search.engine.Engine.begin`)."""
+
+
+class _Done(Future[Any]):
+    """A future that knows if its client has given it up, also after it has begun."""
+
+    is_given_up = False
+
+    def cancel(self) -> bool:
+        self.is_given_up = True
+        return super().cancel()
 
 
 @dataclass(frozen=True)
@@ -41,15 +54,15 @@ class _Asked:
     """One waiting job: a query or a call, its future, and the `time.monotonic()` at which it times out and came."""
 
     what: Query | Callable[[], Any]
-    done: "Future[Any]"
+    done: _Done
     until: float
     since: float
 
 
 class Worker:
-    """The thread of the model, and the requests that wait for it.
+    """The thread of the model, that of the reranker, and the requests that wait for them.
 
-    - `answers`: answers several queries, each until a time, with an answer or its error.
+    - `answers`: answers several queries, each until a time, with an answer, its error, or what is left to re-rank.
     - `seconds`: longest time from a request to its answer, `SearchTimeoutError` beyond. A query that is being answered
       stops at it; another call that has begun does not. Changes have no such limit.
     - `max_batch`: most queries at once; `max_waiting`: most requests that may wait, `RefusedError` (503) beyond.
@@ -70,20 +83,29 @@ class Worker:
     ) -> None:
         self._answers, self._on_batch, self._on_wait, self._observe = answers, on_batch, on_wait, observe
         self._seconds, self._max_batch, self._max_waiting = seconds, max_batch, max_waiting
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._changed, self._left = threading.Condition(lock), threading.Condition(lock)
         self._queries: deque[_Asked] = deque()
         # a line of their own, so that neither a flood of queries nor of other work keeps the other one waiting
         self._calls: deque[_Asked] = deque()
         # before both, so that a probe waits for one batch at most, however many requests do
         self._probes: deque[_Asked] = deque()
+        # of queries that are embedded and searched for; their time does not begin anew
+        self._rests: deque[tuple[_Asked, Rest]] = deque()
         self._begun: list[_Asked] = []
+        self._reranked: list[_Asked] = []
         self._closed = False
         # no pool: Python waits at its end for the threads of a pool, however long they take
         self._thread = threading.Thread(target=self._work, name="limner-model", daemon=True)
+        self._reranking = threading.Thread(target=self._rerank, name="limner-reranker", daemon=True)
 
     @property
     def waiting(self) -> int:
-        """Number of requests that the thread has not begun."""
+        """Number of requests that wait for one of the threads."""
+        return self._waiting + len(self._rests)
+
+    @property
+    def _waiting(self) -> int:
         return len(self._queries) + len(self._calls)
 
     def ask(self, query: Query) -> "Future[Answer]":
@@ -107,16 +129,19 @@ class Worker:
         """Refuse all requests that wait, and after so many seconds those that have begun, too."""
         with self._changed:
             left = [*self._probes, *self._queries, *self._calls]
-            begun, self._closed = self._begun, True
-            self._probes.clear()
-            self._queries.clear()
-            self._calls.clear()
+            halfway = [request for request, _ in self._rests]
+            begun, self._closed = [*self._begun, *self._reranked], True
+            for line in (self._probes, self._queries, self._calls, self._rests):
+                line.clear()
             self._changed.notify()
+            self._left.notify()
         stopping = RefusedError(503, STOPPING, reason="stopping")
         for request in left:
             # False for a future that its client has given up, which set_exception would raise for
             if request.done.set_running_or_notify_cancel():
                 request.done.set_exception(stopping)
+        for request in halfway:
+            _settle(request.done, stopping)
         # not for ever: one forward pass over a large re-ranking may take longer than a service manager waits
         wait([request.done for request in begun], seconds)
         for request in begun:
@@ -126,7 +151,7 @@ class Worker:
         self, line: deque[_Asked], what: Query | Callable[[], Any], seconds: float | None = None
     ) -> "Future[Any]":
         now = time.monotonic()
-        request = _Asked(what, Future(), now + (seconds or self._seconds), now)
+        request = _Asked(what, _Done(), now + (seconds or self._seconds), now)
         with self._changed:
             if self._closed:
                 raise RefusedError(503, STOPPING, reason="stopping")
@@ -147,7 +172,7 @@ class Worker:
         while True:
             with self._changed:
                 self._begun = []
-                self._changed.wait_for(lambda: self._closed or self._probes or self.waiting)
+                self._changed.wait_for(lambda: self._closed or self._probes or self._waiting)
                 if self._closed:
                     return
                 if self._probes:
@@ -155,8 +180,7 @@ class Worker:
                 else:
                     # in turns, one call between two batches, when both wait
                     other = bool(self._calls) and (not other or not self._queries)
-                    # together, 64 clients get 65 queries a second at p50 0.67 s, one by one 36 at 1.65
-                    # (benchmarks.server_load)
+                    # together 64 clients get about twice as many answers (benchmarks.server_load)
                     line, most = (self._calls, 1) if other else (self._queries, self._max_batch)
                 taken = [line.popleft() for _ in range(min(len(line), most))]
                 # a client that has gone has cancelled its future: it is not begun
@@ -165,30 +189,69 @@ class Worker:
             if line is not self._probes:
                 for request in self._begun:
                     self._on_wait(now - request.since)
-            # whoever has waited for the whole time is not answered: the time limit includes the waiting
-            late = [request for request in self._begun if now > request.until]
-            for request in late:
-                message = f"nobody had time for this within {self._seconds:g} s; try again soon"
-                _settle(request.done, SearchTimeoutError(message))
-            if batch := [request for request in self._begun if request not in late]:
+            if batch := [request for request in self._begun if not self._is_late(request)]:
                 self._do(batch)
 
+    def _is_late(self, request: _Asked) -> bool:
+        """Refuse a request that has waited for the whole time: the time limit includes the waiting."""
+        if time.monotonic() <= request.until:
+            return False
+        message = f"nobody had time for this within {self._seconds:g} s; try again soon"
+        _settle(request.done, SearchTimeoutError(message))
+        return True
+
     def _do(self, batch: list[_Asked]) -> None:
-        found: Sequence[Any]
+        left = deque(batch)
         try:
             with observed(self._observe):
                 # calls are begun one at a time, queries are never mixed with them
                 if callable(batch[0].what):
-                    found = [batch[0].what()]
+                    _settle(batch[0].done, batch[0].what())
                 else:
                     self._on_batch(len(batch))
                     queries = [request.what for request in batch if isinstance(request.what, Query)]
-                    found = self._answers(queries, [request.until for request in batch])
+                    for found in self._answers(queries, [request.until for request in batch]):
+                        request = left.popleft()
+                        if callable(found):
+                            self._leave(request, found)
+                        else:
+                            _settle(request.done, found)
         except Exception as error:
             # the thread must outlive any bug: without it no request would be answered any more
-            found = [error] * len(batch)
-        for request, result in zip(batch, found, strict=True):
-            _settle(request.done, result)
+            for request in left:
+                _settle(request.done, error)
+
+    def _leave(self, request: _Asked, rest: Rest) -> None:
+        """Leave a query to the other thread, which re-ranks."""
+        with self._changed:
+            is_closed = self._closed
+            if not is_closed:
+                # at the first of them: most models have no reranker
+                if not self._reranking.ident:
+                    self._reranking.start()
+                self._rests.append((request, rest))
+                self._left.notify()
+        if is_closed:
+            _settle(request.done, RefusedError(503, STOPPING, reason="stopping"))
+
+    def _rerank(self) -> None:
+        """Re-rank for one query after the other."""
+        while True:
+            with self._left:
+                self._reranked = []
+                self._left.wait_for(lambda: self._closed or self._rests)
+                if self._closed:
+                    return
+                request, rest = self._rests.popleft()
+                self._reranked = [request]
+            if request.done.is_given_up:
+                _settle(request.done, RefusedError(GONE, "the client has gone"))
+            elif not self._is_late(request):
+                try:
+                    with observed(self._observe):
+                        _settle(request.done, rest())
+                except Exception as error:
+                    _settle(request.done, error)
 
 
 def _settle(done: "Future[Any]", result: object) -> None:

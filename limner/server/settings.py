@@ -99,7 +99,7 @@ class ServerSettings(Settings):
     burst: int = Field(default=100, ge=1)
     """Requests that a client may send at once after a pause."""
 
-    # with 64 clients 65 queries a second and p50 0.67 s, where 1 gives 36 and 1.65 s (benchmarks.server_load)
+    # with 64 clients about twice as many queries a second as 1 gives (benchmarks.server_load)
     max_batch: int = Field(default=64, ge=1)
     """Largest number of queries that are answered together; 1 = each by itself."""
 

@@ -26,6 +26,7 @@ from limner.search.snapshot import Snapshot
 from limner.search.store import Store, open_store
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.table import Table
+from limner.wire import Answer
 from tests.search.fake import FakeEncoder
 
 
@@ -311,3 +312,19 @@ def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: T
         *cosines.probability(np.array([hit.score for hit in hits[5:]]), screened),
     ]
     assert [hit.probability for hit in hits] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_query_to_be_re_ranked_leaves_its_rest_to_the_caller(engine: Engine) -> None:
+    queries = [
+        Query(text=QUERY, k=6),
+        Query(text=QUERY, k=6, rerank=0),
+        Query(text=QUERY, rerank=2, like="0" * 32),
+    ]
+    first, plain, wrong = engine.begin(queries)
+    assert callable(first)
+    assert isinstance(plain, Answer)
+    assert isinstance(wrong, Exception)
+    again = first()
+    assert isinstance(again, Answer)
+    assert [again, plain] == engine.answers(queries)[:2]
+    assert all(hit.confidence is not None for hit in again.hits[:5])

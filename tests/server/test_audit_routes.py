@@ -176,7 +176,7 @@ def test_a_bug_is_recorded(engine: Engine, file: Path, monkeypatch: pytest.Monke
     def bug(*given: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(engine, "answers", bug)
+    monkeypatch.setattr(engine, "begin", bug)
     client = TestClient(create_app(Store(engine), ServerSettings(audit=file)), raise_server_exceptions=False)
     problem(client.post("/v1/search", json={"text": "a"}), 500)
     (line,) = lines(file)

@@ -1,11 +1,13 @@
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from limner.errors import DataError, SearchTimeoutError, StoreError
+from limner.search.engine import Rest
 from limner.search.query import Query
 from limner.server.batching import Worker
 from limner.server.problems import RefusedError
@@ -13,6 +15,8 @@ from limner.wire import Answer
 from tests.search.fake import answer_of
 
 WAIT = 30.0
+
+Begun = Iterator[Answer | Exception | Rest]
 
 
 class Slow:
@@ -207,3 +211,120 @@ def test_changes_wait_for_their_turn() -> None:
     assert first.result(WAIT) is not None
     assert [change.result(WAIT) for change in changes] == list(range(5))
     worker.close()
+
+
+class Reranked:
+    """Answers at once, but for texts that begin with "rerank": their rest waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.reranked: list[str] = []
+
+    def __call__(self, queries: Sequence[Query], until: Sequence[float]) -> Begun:
+        for query in queries:
+            text = str(query.text)
+            yield partial(self.rest, text) if text.startswith("rerank") else answer_of((), query.k, 0)
+
+    def rest(self, text: str) -> Answer:
+        self.reranked.append(text)
+        self.begun.set()
+        assert self.go.wait(WAIT)
+        if "bug" in text:
+            raise ZeroDivisionError
+        return answer_of((), len(text), 0)
+
+
+def test_slow_re_ranking_holds_up_no_other_query() -> None:
+    slow = Reranked()
+    worker = Worker(slow)
+    reranked = [worker.ask(query) for query in queries("rerank", "rerank bug", "rerank it")]
+    assert slow.begun.wait(WAIT)
+    plain = [worker.ask(query) for query in queries("a", "b", "rerank last", "c")]
+    called = worker.call(int)
+    assert [plain[place].result(WAIT).total for place in (0, 1, 3)] == [1, 2, 4]
+    assert called.result(WAIT) == 0
+    assert not any(future.done() for future in (*reranked, plain[2]))
+    # one is being re-ranked, three wait for it
+    assert worker.waiting == 3
+    slow.go.set()
+    assert reranked[0].result(WAIT).total == 6
+    with pytest.raises(ZeroDivisionError):
+        reranked[1].result(WAIT)
+    assert [reranked[2].result(WAIT).total, plain[2].result(WAIT).total] == [9, 11]
+    worker.close()
+
+
+def test_an_answer_leaves_when_it_is_ready() -> None:
+    go = threading.Event()
+
+    def one_by_one(asked: Sequence[Query], until: Sequence[float]) -> Begun:
+        for query in asked:
+            if query.text == "late":
+                assert go.wait(WAIT)
+            if query.text == "broken":
+                raise StoreError("from here on")
+            yield answer_of((), query.k, 0)
+
+    worker = Worker(one_by_one)
+    busy = threading.Event()
+    first = worker.call(busy.wait, WAIT)
+    early, late, broken, behind = (worker.ask(query) for query in queries("early", "late", "broken", "c"))
+    busy.set()
+    assert first.result(WAIT)
+    assert early.result(WAIT).total == 1
+    assert not late.done()
+    go.set()
+    assert late.result(WAIT).total == 2
+    for future in (broken, behind):
+        with pytest.raises(StoreError, match="from here on"):
+            future.result(WAIT)
+    assert worker.ask(Query(text="after it")).result(WAIT) is not None
+    worker.close()
+
+
+def test_who_has_gone_is_not_re_ranked() -> None:
+    slow = Reranked()
+    worker = Worker(slow)
+    first, gone, there = (worker.ask(query) for query in queries("rerank", "rerank gone", "rerank there"))
+    assert slow.begun.wait(WAIT)
+    # embedded and searched for, so it has begun
+    assert worker.ask(Query(text="plain")).result(WAIT) is not None
+    assert not gone.cancel()
+    slow.go.set()
+    assert [first.result(WAIT).total, there.result(WAIT).total] == [6, 12]
+    assert slow.reranked == ["rerank", "rerank there"]
+    worker.close()
+
+
+def test_what_waits_too_long_is_not_re_ranked() -> None:
+    slow = Reranked()
+    worker = Worker(slow, seconds=0.5)
+    first, late = (worker.ask(query) for query in queries("rerank", "rerank late"))
+    assert slow.begun.wait(WAIT)
+    time.sleep(0.6)
+    slow.go.set()
+    assert first.result(WAIT).total == 6
+    with pytest.raises(SearchTimeoutError, match=r"within 0\.5 s"):
+        late.result(WAIT)
+    assert slow.reranked == ["rerank"]
+    worker.close()
+
+
+def test_closing_turns_away_what_waits_to_be_re_ranked() -> None:
+    slow = Reranked()
+    worker = Worker(slow)
+    begun, waiting = (worker.ask(query) for query in queries("rerank", "rerank it"))
+    assert slow.begun.wait(WAIT)
+    assert worker.ask(Query(text="plain")).result(WAIT) is not None
+    closing = threading.Thread(target=worker.close, args=(0.3,))
+    closing.start()
+    with pytest.raises(RefusedError, match="stopping"):
+        waiting.result(WAIT)
+    assert slow.reranked == ["rerank"]
+    closing.join(WAIT)
+    with pytest.raises(RefusedError, match="stopping"):
+        begun.result(0)
+    # the late answer is nobody's
+    slow.go.set()
+    worker._reranking.join(WAIT)
+    assert not worker._reranking.is_alive()

@@ -25,7 +25,7 @@ def test_queries_of_clients_that_have_gone(engine: Engine, monkeypatch: pytest.M
         assert go.wait(30)
         return [answer_of((), 0, 0) for _ in queries]
 
-    monkeypatch.setattr(engine, "answers", answers)
+    monkeypatch.setattr(engine, "begin", answers)
     with running(create_app(Store(engine))) as url:
         host, port = url.removeprefix("http://").split(":")
 

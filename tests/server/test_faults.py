@@ -171,13 +171,13 @@ def test_a_store_that_hangs_ends_searches_at_their_time(
     engine: Engine, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows are in memory, but each search looks whether they still are those of the disk."""
-    answers = Engine.answers
+    answers = Engine.begin
 
     def slow(self: Engine, *args: Any) -> Any:
         assert hanging.wait(60)
         return answers(self, *args)
 
-    monkeypatch.setattr(Engine, "answers", slow)
+    monkeypatch.setattr(Engine, "begin", slow)
     settings = ServerSettings(rate=0, query_seconds=0.5, probe_interval=0.05, probe_limit=0.5)
     with running(create_app(Store(engine), settings), settings) as url, ThreadPoolExecutor(8) as threads:
         wait_for(url, 200)

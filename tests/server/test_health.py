@@ -260,13 +260,13 @@ def test_a_model_that_gives_no_numbers(engine: Engine, caplog: pytest.LogCapture
 
 def test_a_batch_that_takes_long_is_no_failure(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A probe waits for the batch that has begun, not for all requests that wait behind it."""
-    answers, seen = Engine.answers, Counter[int]()
+    answers, seen = Engine.begin, Counter[int]()
 
     def slow(self: Engine, *args: Any) -> Any:
         time.sleep(0.1)
         return answers(self, *args)
 
-    monkeypatch.setattr(Engine, "answers", slow)
+    monkeypatch.setattr(Engine, "begin", slow)
     settings = ServerSettings(**OFTEN, probe_limit=1.0, max_batch=1)
 
     def ask(url: str) -> None:

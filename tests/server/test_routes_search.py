@@ -243,7 +243,7 @@ def test_a_broken_store_is_not_explained_to_clients(
     def broken(*given: object) -> None:
         raise StoreError("/home/ann/store: its table is damaged")
 
-    monkeypatch.setattr(engine, "answers", broken)
+    monkeypatch.setattr(engine, "begin", broken)
     client = TestClient(create_app(Store(engine)))
     problem(client.post("/v1/search", json={"text": "a"}), 503)
     assert "/home/ann/store" in caplog.text
@@ -253,7 +253,7 @@ def test_a_bug_is_a_problem_too(engine: Engine, monkeypatch: pytest.MonkeyPatch)
     def bug(*given: object) -> None:
         raise ZeroDivisionError("/home/ann/secret")
 
-    monkeypatch.setattr(engine, "answers", bug)
+    monkeypatch.setattr(engine, "begin", bug)
     client = TestClient(create_app(Store(engine)), raise_server_exceptions=False)
     response = client.post("/v1/search", json={"text": "a"})
     assert "secret" not in json.dumps(problem(response, 500))
@@ -317,7 +317,7 @@ def test_a_recipe_that_re_ranks_all_is_cut(engine: Engine, monkeypatch: pytest.M
         asked.extend(queries)
         return [answer_of((), COUNT, COUNT)]
 
-    monkeypatch.setattr(engine, "answers", answers)
+    monkeypatch.setattr(engine, "begin", answers)
     monkeypatch.setattr(engine.encoder, "rerank", "all")
     monkeypatch.setattr(engine.encoder, "reranker", object())
     for most, expected in ((COUNT - 1, COUNT - 1), (COUNT, None)):
@@ -351,7 +351,7 @@ def test_a_query_that_takes_too_long(engine: Engine, monkeypatch: pytest.MonkeyP
         assert 0 < until[0] - time.monotonic() <= 5
         return [SearchTimeoutError("the search took longer than it may")]
 
-    monkeypatch.setattr(engine, "answers", slow)
+    monkeypatch.setattr(engine, "begin", slow)
     client = TestClient(create_app(Store(engine), ServerSettings(query_seconds=5)))
     response = client.post("/v1/search", json={"text": "a"})
     assert "longer than it may" in problem(response, 503)["detail"]
@@ -362,7 +362,7 @@ def test_a_picture_that_is_deleted_meanwhile(engine: Engine, monkeypatch: pytest
     def gone(*given: object) -> list[UnknownPictureError]:
         return [UnknownPictureError("/home/ann/store: holds no picture")]
 
-    monkeypatch.setattr(engine, "answers", gone)
+    monkeypatch.setattr(engine, "begin", gone)
     client = TestClient(create_app(Store(engine)))
     problem(client.post("/v1/search", json={"like": client.get("/v1/items").json()["items"][0]["id"]}), 404)
 
@@ -382,7 +382,7 @@ def test_attention_says_of_which_part_it_is(engine: Engine, monkeypatch: pytest.
     )
     monkeypatch.setattr(engine, "explain", lambda *given: explained)
     hit = hit_of(Path("a.png"), attention=attention)
-    monkeypatch.setattr(engine, "answers", lambda *given: [answer_of((hit,), 1, 1)])
+    monkeypatch.setattr(engine, "begin", lambda *given: [answer_of((hit,), 1, 1)])
     client = TestClient(create_app(Store(engine)))
     body = client.post("/v1/explain", json={"text": "a", "id": "0" * 32}).json()
     assert body["attention"]["crop"] == list(crop)
