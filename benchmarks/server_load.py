@@ -24,7 +24,7 @@ import httpx
 import numpy as np
 import torch
 
-from benchmarks.measuring import publish
+from benchmarks.measuring import publish, sized
 from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import ImageSettings
 from limner.inference.encoding import Encoding
@@ -59,8 +59,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--store", type=Path, help="a store instead of random vectors")
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--seconds", type=float, default=10, help="of a turn")
-    parser.add_argument("--turns", type=int, default=3, help="of each server")
+    parser.add_argument("--seconds", type=float, default=sized(10.0, 1.0), help="of a turn")
+    parser.add_argument("--turns", type=int, default=sized(3, 1), help="of each server")
     given = parser.parse_args()
     with TemporaryDirectory() as folder, ExitStack() as servers:
         store = given.store or _random_store(Path(folder) / "store")
