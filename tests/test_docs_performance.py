@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.__main__ import NEEDS, OTHER, benchmarks
 from benchmarks.claims import CLAIMS, OTHERS, SPEED, Limit
 from docs.performance_page import NOT_MEASURED, RESULTS, figures, performance_page, verdict
 
@@ -49,6 +50,14 @@ def test_a_limit_of_another_processor_is_not_measured(amx: bool) -> None:
     assert figures(limit, result) == [("x", 3.0)]
     result["machine"] = {"native_bf16": [] if amx else ["amx_bf16"]}
     assert figures(limit, result) == []
+
+
+def test_runner_knows_every_file() -> None:
+    """Each file of `benchmarks/` is run, or is known not to be a benchmark or to need something."""
+    files = {file.stem for file in RESULTS.parent.glob("[!_]*.py")}
+    assert OTHER < files
+    assert set(benchmarks()) == files - OTHER
+    assert NEEDS.keys() < set(benchmarks())
 
 
 def test_page_of_other_results(tmp_path: Path) -> None:
