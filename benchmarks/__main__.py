@@ -1,7 +1,7 @@
 """Runs all benchmarks that need no data, each in a process of its own: `python -m benchmarks [--short] [NAME …]`.
 
-`make bench` takes `--short`: few and small things, one turn each, and no result file. A script that cannot run here says
-why in one line and the next one goes on. The exit code is 1 if a script failed.
+`make bench` takes `--short`: few and small things, one turn each, and no result file. A script that cannot run here
+says why in one line and the next one goes on. The exit code is 1 if a script failed.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python -m benchmarks.trainer_speed RUN [--stage stage-1] [--precision fp32]
 
-RUN is of `limner train dual-path-released-flickr8k … --cuda-graphs`, on the GPU of results/recorded_step.json. Claim: at
-least 80 % of the steps that the recorded step of the same stage and arithmetic makes. What the run's metrics.jsonl says
-of the pairs a second counts, the median of its epochs without the first tenth, in which views are still cached.
+RUN is of `limner train dual-path-released-flickr8k … --cuda-graphs`, on the GPU of results/recorded_step.json. Claim:
+at least 80 % of the steps that the recorded step of the same stage and arithmetic makes. The pairs a second of the
+run's metrics.jsonl count, as the median of its epochs without the first tenth, in which views are still cached.
 """
 
 import argparse
