@@ -41,7 +41,7 @@ from limner.training.stage import EmbeddingStage
 from limner.types import TokenBatch
 
 SIZES = sized((10_000, 100_000, 1_000_000, 10_000_000), (10_000,))
-SHARES = (0.1, 0.01, 0.001)
+SHARES = sized((0.1, 0.01, 0.001), (0.1,))
 BATCH, WORDS, VOCABULARY, CHANNELS = 64, 20, 8_000, 1_280
 ONE = "one draw at a time"
 
