@@ -65,7 +65,7 @@ def _converted(openvino: Any, module: nn.Module, size: tuple[int, int]) -> bytes
         warnings.simplefilter("ignore")
         # Traced here, since OpenVINO lets torch trace a second time and compare, for which torch imports its
         # distributed tensors: 2.9 s of processor time for MobileNetV2, and 1.2 without.
-        traced = torch.jit.trace(module, example, strict=False, check_trace=False)
+        traced = torch.jit.trace(module, example, strict=False, check_trace=False)  # type: ignore[no-untyped-call]
         graph = openvino.convert_model(
             traced, example_input=example, input=[openvino.PartialShape([-1, 3, *size])]
         )
