@@ -34,7 +34,7 @@ class Small(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """The convolution's mean over positions."""
-        found: Tensor = self.convolution(pixels.float() - self.mean).mean((2, 3)) * self.factor
+        found: Tensor = self.convolution(pixels.float() - self.get_buffer("mean")).mean((2, 3)) * self.factor
         return found
 
 
@@ -91,7 +91,7 @@ def test_another_module_has_another_graph(
     else:
         source = tmp_path / "__init__.py"
         source.write_text("# another network of the same name\n")
-        monkeypatch.setattr(openvino_graphs.limner.models.image, "__file__", str(source))
+        monkeypatch.setattr("limner.models.image.__file__", str(source))
     after = openvino_graphs._file(other.eval(), size)
     assert before is not None
     assert after is not None
