@@ -76,9 +76,8 @@ wheel-test: wheel  ## the wheel in a bare environment outside of the checkout; n
 
 release: check test wheel-test sbom site  ## all that is looked at before a tag; CONTRIBUTING.md has the steps
 
-bench: $(VENV)/.limner-dev  ## the benchmarks that need no data
-	$(BIN)/python -m benchmarks.text_path
-	$(BIN)/python -m benchmarks.ranking
+bench: $(VENV)/.limner-dev  ## a short form of the benchmarks that need no data: it shows that they run
+	$(BIN)/python -m benchmarks --short
 
 torture: $(VENV)/.limner-dev  ## kills, full disks, a clock that goes back, writers at once, bad files, a soak: about an hour and a half
 	$(BIN)/python -m benchmarks.torture

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.measuring import memory_above, publish
+from benchmarks.measuring import memory_above, publish, sized
 from limner.data.tokenizers import WordTokenizer
 from limner.data.transforms import ImageSettings
 from limner.inference.rerank_levels import LevelsReranker
@@ -34,8 +34,8 @@ PLAIN = "a forward a pair"
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--pictures", type=int, default=1_000)
-    parser.add_argument("--sentences", type=int, default=2_000)
+    parser.add_argument("--pictures", type=int, default=sized(1_000, 50))
+    parser.add_argument("--sentences", type=int, default=sized(2_000, 100))
     given = parser.parse_args()
     torch.manual_seed(0)
     model = HGAN(

@@ -15,18 +15,17 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.exact_search import noisy, rows_of
-from benchmarks.measuring import paired, publish_pairs
+from benchmarks.measuring import paired, publish_pairs, sized
 from limner.data.readers import open_dataset
 from limner.search.approximate import Approximate
 from limner.search.snapshot import Snapshot
 from limner.search.store import open_store
 from limner.search.vectors import Vectors
 
-ROWS = 100_000
+ROWS = sized(100_000, 5_000)
 TIMES = 20
 """Copies of the store with a little noise, for a store as large as those that need a graph."""
 QUERIES, K, TURNS = 500, 10, 5
-LIMIT = 1.3
 
 
 def main() -> None:
@@ -52,8 +51,6 @@ def main() -> None:
         "approximate",
         groups=groups,
         about={
-            "claim": "a search takes at most 1.3 times usearch's own at the width that was chosen",
-            "limits": {"limner": LIMIT},
             "recall": recall,
             "widths": widths,
             "k": K,

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.measuring import memory_above, publish, speeds, taking_turns
+from benchmarks.measuring import memory_above, publish, sized, speeds, taking_turns
 from limner.losses import CMCELoss
 
 BATCH, DIM, TURNS = 64, 512, 3
@@ -23,7 +23,7 @@ Compute = Callable[[CMCELoss, list[Tensor], Tensor], Tensor]
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--identities", type=int, default=1_000_000)
+    parser.add_argument("--identities", type=int, default=sized(1_000_000, 20_000))
     identities: int = parser.parse_args().identities
     torch.manual_seed(0)
     loss = CMCELoss(DIM, identities)

@@ -11,12 +11,12 @@ from functools import partial
 import numpy as np
 import torch
 
-from benchmarks.measuring import publish, speeds, taking_turns
+from benchmarks.measuring import publish, sized, speeds, taking_turns
 from limner.inference.image_engine import BackbonePass
 from limner.inference.precision import Precision, pick_precision
 from limner.models.image import BackboneSettings, build_backbone
 
-PICTURES, TURNS = 32, 5
+PICTURES, TURNS = sized(32, 4), 5
 PLAIN = "torch"
 
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 import torch
 
 import limner
-from benchmarks.measuring import publish
+from benchmarks.measuring import cannot_run, publish
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.inference.precision import default_device
@@ -57,7 +57,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = default_device()
     if device.type == "cpu":
-        parser.error("no accelerator is there")
+        cannot_run("needs a GPU")
     dataset = open_dataset(f"cuhk-pedes:{arguments.people}")
     groups: dict[str, dict[str, dict[str, float]]] = {}
     with TemporaryDirectory() as folder:

@@ -15,16 +15,16 @@ python -m benchmarks.gumbel_gradients
 """
 
 import itertools
-import json
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.measuring import RESULTS, machine
+from benchmarks.measuring import sized, write
 from limner.models.local_matching import gumbel_noise, select_top_k
 
-ITEMS, WIDTH, K, SAMPLES, PROBLEMS = 8, 4, 2, 50_000, 10
+ITEMS, WIDTH, K = 8, 4, 2
+SAMPLES, PROBLEMS = sized((50_000, 10), (1_000, 1))
 TEMPERATURES = (0.1, 0.3, 1.0, 3.0)
 
 
@@ -51,9 +51,7 @@ def main() -> None:
     }
     for label, values in means.items():
         print(f"{label:<44}" + "".join(f"  {name} {value:7.3f}" for name, value in values.items()))
-    content = {"benchmark": "gumbel_gradients", "problems": PROBLEMS, "samples": SAMPLES, "means": means}
-    text = json.dumps({**content, "machine": machine()}, indent=2)
-    (RESULTS / "gumbel_gradients.json").write_text(text + "\n", encoding="utf-8")
+    write("gumbel_gradients", {"problems": PROBLEMS, "samples": SAMPLES, "means": means})
 
 
 def _loss(chosen: Tensor, items: Tensor, target: Tensor) -> Tensor:

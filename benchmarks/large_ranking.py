@@ -11,7 +11,7 @@ import time
 import numpy as np
 import torch
 
-from benchmarks.measuring import memory_above, publish, speeds
+from benchmarks.measuring import memory_above, publish, sized, speeds
 from limner.evaluation.both_directions import evaluate
 from limner.evaluation.ranking import first_match_ranks
 
@@ -22,7 +22,7 @@ REFERENCE = "matrix products alone (extrapolated)"
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--pictures", type=int, default=100_000)
+    parser.add_argument("--pictures", type=int, default=sized(100_000, 1_000))
     count: int = parser.parse_args().pictures
     rng = np.random.default_rng(0)
     pictures = _unit(rng.standard_normal((count, DIM), dtype=np.float32))

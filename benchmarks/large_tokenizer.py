@@ -24,9 +24,9 @@ import torch
 from PIL import Image
 from safetensors import safe_open
 
-from benchmarks.measuring import RESULTS, machine
+from benchmarks.measuring import sized, write
 
-PIECES, WIDTH, SIDE = 256_000, 768, 224
+PIECES, WIDTH, SIDE = sized(256_000, 4_000), 768, 224
 LETTERS = "▁abdeiklmnorstuäé阿海红衣黑包女人"
 
 
@@ -75,7 +75,6 @@ def measure(folder: Path, layers: int) -> None:
     with safe_open(checkpoint, framework="pt") as handle:
         description = len(handle.metadata()["limner"])
     content: dict[str, Any] = {
-        "benchmark": "large_tokenizer",
         "pieces": PIECES,
         "layers": layers,
         "weights_mb": round(weights / 1e6, 1),
@@ -83,10 +82,9 @@ def measure(folder: Path, layers: int) -> None:
         "checkpoint_mb": round(checkpoint.stat().st_size / 1e6, 1),
         "description_mb": round(description / 1e6, 3),
         "steps": steps,
-        "machine": machine(),
     }
     print(json.dumps(content, indent=2))
-    (RESULTS / "large_tokenizer.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write("large_tokenizer", content)
 
 
 def limner(*command: object) -> dict[str, float]:

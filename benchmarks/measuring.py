@@ -1,7 +1,10 @@
-"""Timing side by side, and results that say on which machine they were measured.
+"""Timing side by side, and results that say what is claimed, and on which machine they were measured.
 
 Machines are shared and clocks change, so a claim is a ratio: the reference and what is compared with it take turns
 within one run, and the median of the turns counts.
+
+With LIMNER_BENCH_SHORT=1 in the environment (`make bench`) each has one turn, scripts take the smaller of their sizes
+(`sized`), and no result file is written: it shows that a script runs, and its figures mean nothing.
 """
 
 import argparse
@@ -10,17 +13,35 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
+from benchmarks.claims import CLAIMS
 from limner.inference.provenance import processor
 
 RESULTS = Path(__file__).parent / "results"
+SHORT = os.environ.get("LIMNER_BENCH_SHORT", "") not in ("", "0")
+NOT_RUN = 77
+"""Exit code of a script that cannot run here; 77 is what test programs take for "skipped"."""
+Size = TypeVar("Size")
+
+
+def sized(whole: Size, short: Size) -> Size:
+    """A size of the benchmark: the first one, in a short run the second."""
+    return short if SHORT else whole
+
+
+def cannot_run(why: str) -> NoReturn:
+    """End the script with one line that says what it needs."""
+    print(f"not run: {why}", file=sys.stderr)
+    raise SystemExit(NOT_RUN)
 
 
 def repeats(default: int) -> int:
@@ -55,7 +76,7 @@ def paired(contestants: Mapping[str, Callable[[], object]], turns: int) -> dict[
 def _seconds(contestants: Mapping[str, Callable[[], object]], turns: int) -> dict[str, list[float]]:
     """The seconds of each in every turn but the first, which does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(turns + 1):
+    for turn in range(sized(turns, 1) + 1):
         for name, run in contestants.items():
             began = time.perf_counter()
             run()
@@ -77,7 +98,7 @@ def publish(
 ) -> None:
     """Print the table and write the JSON; `groups` are `speeds` by what they were measured on."""
     _print(groups, lambda values: f"{values['per_second']:>10,.1f} {unit}/s  {values['ratio']:>6.2f}×")
-    _write({"benchmark": name, "unit": unit, **about, "groups": groups})
+    write(name, {"unit": unit, **about, "groups": groups})
 
 
 def publish_pairs(
@@ -85,7 +106,7 @@ def publish_pairs(
 ) -> None:
     """Print the table and write the JSON; `groups` are `paired` by what they were measured on."""
     _print(groups, lambda values: f"{values['ms']:>10,.2f} ms  {values['ratio']:>6.2f} of the time")
-    _write({"benchmark": name, **about, "groups": groups})
+    write(name, {**about, "groups": groups})
 
 
 def _print(
@@ -98,10 +119,22 @@ def _print(
             print(f"  {label:<{width}}  {told(values)}")
 
 
-def _write(content: Mapping[str, Any]) -> None:
+def write(name: str, content: Mapping[str, Any]) -> None:
+    """Write the result file with claim, limits, command and machine; nothing in a short run."""
+    if SHORT:
+        print("a short run: no result file is written")
+        return
     RESULTS.mkdir(exist_ok=True)
-    text = json.dumps({**content, "machine": machine()}, indent=2)
-    (RESULTS / f"{content['benchmark']}.json").write_text(text + "\n", encoding="utf-8")
+    claim = CLAIMS[name].content() if name in CLAIMS else {}
+    whole = {"benchmark": name, **claim, "command": _command(), **content, "machine": machine()}
+    (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+
+
+def _command() -> str:
+    """The command of this process; paths, which are of this machine, as PATH."""
+    spec = sys.modules["__main__"].__spec__
+    words = ["PATH" if "/" in word or Path(word).exists() else word for word in sys.argv[1:]]
+    return " ".join(["python -m", spec.name if spec else Path(sys.argv[0]).stem, *words])
 
 
 def memory_above(run: Callable[[], object]) -> int:
@@ -129,6 +162,7 @@ def machine() -> dict[str, Any]:
         ],
         "load": round(os.getloadavg()[0], 1),
         "torch": str(torch.__version__),
+        "numpy": version("numpy"),
         "python": platform.python_version(),
         "date": datetime.now(UTC).date().isoformat(),
     }

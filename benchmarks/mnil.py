@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor
 
-from benchmarks.measuring import memory_above, publish, speeds, taking_turns
+from benchmarks.measuring import memory_above, publish, sized, speeds, taking_turns
 from limner.data.records import Dataset
 from limner.data.tokenizers import WordTokenizer
 from limner.losses import Sextuple
@@ -40,8 +40,8 @@ from limner.training.samplers import SextupleSampler
 from limner.training.stage import EmbeddingStage
 from limner.types import TokenBatch
 
-SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
-SHARES = (0.1, 0.01, 0.001)
+SIZES = sized((10_000, 100_000, 1_000_000, 10_000_000), (10_000,))
+SHARES = sized((0.1, 0.01, 0.001), (0.1,))
 BATCH, WORDS, VOCABULARY, CHANNELS = 64, 20, 8_000, 1_280
 ONE = "one draw at a time"
 
@@ -194,7 +194,7 @@ class Trainer:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument(
-        "--draws", type=int, default=160, help="about how many draws a turn of the loop makes"
+        "--draws", type=int, default=sized(160, 4), help="about how many draws a turn of the loop makes"
     )
     wanted: int = parser.parse_args().draws
     table = np.random.default_rng(0).standard_normal((10_000, CHANNELS), np.float32)

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from benchmarks.measuring import RESULTS, machine
+from benchmarks.measuring import RESULTS, machine, sized
 
 if TYPE_CHECKING:
     from limner.data.transforms import ImageSettings
@@ -47,13 +47,14 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("recipes", nargs="*", help="names; without any, all of these recipes")
-    parser.add_argument("--steps", type=int, default=10, help="steps of each stage")
+    parser.add_argument("--steps", type=int, default=sized(10, 1), help="steps of each stage")
     parser.add_argument("--samples", type=int, default=8, help="pairs to learn from, and in a batch")
     parser.add_argument("--set", action="append", default=[], dest="settings", help="key=value, for all")
     parser.add_argument("--write", action="store_true", help="put rows into results/paper_scale.json")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    names = given.recipes or [name for name, entry in RECIPES.items() if entry.group in (PAPER, TUNED)]
+    every = [name for name, entry in RECIPES.items() if entry.group in (PAPER, TUNED)]
+    names = given.recipes or sized(every, every[:1])
     if given.one:
         print(json.dumps(dry_run(names[0], given.steps, given.samples, given.settings)))
         return

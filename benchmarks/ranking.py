@@ -10,12 +10,12 @@ import time
 import numpy as np
 import torch
 
-from benchmarks.measuring import memory_above, publish, repeats, speeds, taking_turns
+from benchmarks.measuring import memory_above, publish, repeats, sized, speeds, taking_turns
 from limner.evaluation.both_directions import evaluate
 from limner.evaluation.names import parse_measures
 from limner.evaluation.ranking import first_match_ranks
 
-PICTURES, SENTENCES, DIM, SAMPLE = 5_000, 25_000, 1_024, 100
+PICTURES, SENTENCES, DIM, SAMPLE = sized((5_000, 25_000, 1_024, 100), (200, 1_000, 1_024, 10))
 BLOCK = 1 << 24
 REFERENCE = "numpy, argsort of each row"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from benchmarks.measuring import publish
+from benchmarks.measuring import cannot_run, publish
 from limner.inference.precision import Arithmetic, autocast, default_device
 from limner.losses.loss import Mined
 from limner.models.dual_encoder import DualEncoderSettings
@@ -28,7 +28,7 @@ CLASSES, WORDS, STEPS, ROUNDS = 6000, 8000, 50, 5
 def main() -> None:
     device = default_device()
     if device.type != "cuda":
-        raise SystemExit("no CUDA device is there")
+        cannot_run("needs a CUDA GPU")
     recipe = get_recipe("dual-path-released-flickr8k")
     model = recipe.model.replace(backbone=recipe.model.backbone.replace(weights=None))
     groups = {}

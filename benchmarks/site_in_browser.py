@@ -20,8 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import RESULTS
-from limner.inference.provenance import processor
+from benchmarks.measuring import write
 from limner.search.sentences import SentenceTable
 from limner.search.store import open_store
 from tests.server.browsing import CHROMIUM, QUIET
@@ -114,10 +113,9 @@ def main() -> None:
         "ranking_ms": statistics.median(ranked),
         f"ranking_ms_{given.random}": statistics.median(ranking),
         "chromium": version,
-        "processor": processor(),
     }
     print(json.dumps(found, indent=2))
-    (RESULTS / "site_in_browser.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write("site_in_browser", found)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ kinds and 12 of 30 for the fifth.
 import argparse
 import asyncio
 import http.client
-import json
 import re
 import resource
 import secrets
@@ -27,7 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.measuring import RESULTS, machine
+from benchmarks.measuring import write
 
 _HOST = b"Host: localhost\r\n"
 _POST = b"POST /v1/search HTTP/1.1\r\nContent-Type: application/json\r\n"
@@ -164,9 +163,7 @@ def main() -> None:
                     time.sleep(1)
             finally:
                 server.terminate()
-    content = {"benchmark": "slow_clients", **vars(given), "seen": seen, "machine": machine()}
-    content["store"] = "given"
-    (RESULTS / "slow_clients.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write("slow_clients", {**vars(given), "store": "given", "seen": seen})
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measuring import RESULTS, machine
+from benchmarks.measuring import sized, write
 from limner.search.entry import StoredImage
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import size_of
@@ -121,9 +121,9 @@ class Growing:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--gigabytes", type=float, default=3.0)
+    parser.add_argument("--gigabytes", type=float, default=sized(3.0, 0.05))
     parser.add_argument("--calls", type=int, default=6)
-    parser.add_argument("--rows", type=int, default=100_000, help="images of the second store")
+    parser.add_argument("--rows", type=int, default=sized(100_000, 1_000), help="images of the second store")
     parser.add_argument("--folder", type=Path, default=None, help="where the store is made, and deleted")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
@@ -136,14 +136,7 @@ def main() -> None:
     law = {**of_bytes(steps, options.calls), **of_rows(rows.steps, options.rows)}
     law["peak_mb_at_20_gb"] = max(law["peak_mb_of_bytes"], law["peak_mb_of_rows"])
     print(json.dumps(law, indent=2))
-    report = {
-        "benchmark": "store_growth",
-        "law": law,
-        "steps": steps,
-        "rows": rows.steps,
-        "machine": machine(),
-    }
-    (RESULTS / "store_growth.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write("store_growth", {"law": law, "steps": steps, "rows": rows.steps})
 
 
 def grown(folder: Path, gigabytes: float, calls: int) -> list[dict[str, Any]]:

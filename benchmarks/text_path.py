@@ -12,13 +12,13 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from benchmarks.measuring import publish, repeats, speeds, taking_turns
+from benchmarks.measuring import publish, repeats, sized, speeds, taking_turns
 from limner.inference.precision import pick_precision
 from limner.models.text_cnn import TextCNN, TextCNNSettings
 from tests.reference.text_path import plain_blocks
 
 BATCH = 128
-STEPS = 6
+STEPS = sized(6, 1)
 REFERENCE = "nn.Conv1d, fp32"
 
 

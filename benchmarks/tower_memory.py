@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.measuring import memory_above, publish, speeds
+from benchmarks.measuring import memory_above, publish, sized, speeds
 from limner.losses.sdm import SDM
 from limner.models.adapters import LoRASettings, add_adapters, hold_adapted
 from limner.models.image import BackboneSettings
@@ -41,8 +41,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "lora": {"lora": {}},
     "lora and chunk": {"lora": {}, "chunk": 4},
 }
-BATCH = 32
-LAYERS = 4
+BATCH = sized(32, 4)
+LAYERS = sized(4, 1)
 LARGE = 512
 LARGE_CHUNK = 16
 

@@ -1,10 +1,10 @@
 """Write the generated pages: `api.md`, `cli.md`, `settings.md`, `recipes.md`, `terms.md`,
-`references.md` and `code-map.md` of `docs/`.
+`references.md`, `performance.md` and `code-map.md` of `docs/`.
 
     python -m docs.generate        (or `make docs`)
 
-What they say is taken from the code alone, so that the same code gives the same bytes on every machine. A test
-compares them with the files (`tests/test_docs.py`).
+What they say is taken from the code and from `benchmarks/results/` alone, so that the same tree gives the same bytes on
+every machine. A test compares them with the files (`tests/test_docs.py`).
 """
 
 import inspect
@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from docs.api_page import api_page
 from docs.code_map import code_map
+from docs.performance_page import performance_page
 from docs.references_page import references_page
 from docs.terms_page import made_for, terms_page
 from limner.cli.contract import schema_of
@@ -47,6 +48,7 @@ def pages() -> dict[str, str]:
         "recipes.md": recipes_page(),
         "terms.md": terms_page(NOTE),
         "references.md": references_page(NOTE),
+        "performance.md": performance_page(NOTE),
         "code-map.md": code_map(NOTE),
     }
 

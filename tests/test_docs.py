@@ -35,7 +35,16 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "benchmarks").rglob("*.md")])
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
-GENERATED = ("api.md", "cli.md", "settings.md", "recipes.md", "terms.md", "references.md", "code-map.md")
+GENERATED = (
+    "api.md",
+    "cli.md",
+    "settings.md",
+    "recipes.md",
+    "terms.md",
+    "references.md",
+    "performance.md",
+    "code-map.md",
+)
 
 
 def _text(page: Path) -> str:

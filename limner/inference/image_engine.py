@@ -1,7 +1,6 @@
 """Image backbones at test, in torch or OpenVINO: decoded images in, features out."""
 
 import threading
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from limner.errors import DataError, SettingsError
+from limner.inference.openvino_graphs import openvino_graph
 from limner.inference.openvino_library import require_openvino
 from limner.inference.precision import Arithmetic, InferenceEngine, Precision, autocast, pick_precision
 from limner.models.image import ImageEncoder, folded
@@ -26,20 +26,13 @@ class OpenVINOModule:
 
     def __init__(self, module: nn.Module, size: tuple[int, int], precision: Arithmetic) -> None:
         """`size`: height and width of every picture. Raises `SettingsError` if OpenVINO is not installed."""
+        graph = openvino_graph(module, size)
         openvino = require_openvino()
-        # uint8: the backbone normalises pixels itself, and a batch has a quarter of float32's bytes
-        example = torch.zeros(2, 3, *size, dtype=torch.uint8)
-        with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
-            # the tracer remarks on each Python condition; those of a backbone are of its layers, not of pictures
-            warnings.simplefilter("ignore")
-            traced = openvino.convert_model(
-                module.eval(), example_input=example, input=[openvino.PartialShape([-1, 3, *size])]
-            )
         # always given: by default OpenVINO takes bf16 wherever the processor has it
         hint = {"fp32": "f32", "bf16": "bf16"}[precision]
         # torch's number, so that a limit that was set for torch holds here too
         threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": hint}
-        self._compiled: Any = openvino.Core().compile_model(traced, "CPU", threads)
+        self._compiled: Any = openvino.Core().compile_model(graph, "CPU", threads)
         self._one_at_a_time = threading.Lock()
 
     def __call__(self, pictures: UInt8[np.ndarray, "images 3 height width"]) -> Float[Tensor, "images ..."]:

@@ -106,3 +106,22 @@ def test_commits_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.Monk
         assert limit / 4 < lancedb_import.session().size_bytes < 1.5 * limit
     finally:
         lancedb_import.session.cache_clear()
+
+
+def test_overrides_are_checked_again_afterwards() -> None:
+    """LanceDB's methods are marked, and another package's are looked at as ever."""
+    code = """
+import overrides
+from limner.search import lancedb_import
+lancedb = lancedb_import.lancedb()
+print(lancedb.db.LanceDBConnection.open_table.__override__)
+class Parent:
+    pass
+try:
+    class Child(Parent):
+        @overrides.override
+        def absent(self): pass
+except TypeError as error:
+    print("No super class" in str(error))
+"""
+    assert run(code) == "True\nTrue\n"
