@@ -127,7 +127,7 @@ class RankingAccumulator:
         self._curves = {str(curve): np.zeros(len(curve.places(gallery_size))) for curve in self._drawn}
         self._counts = np.zeros(queries, np.int64)
         self._ties = FirstTies(*np.zeros((3, queries), np.int64))
-        self._gallery_size = gallery_size
+        self.gallery_size = gallery_size
 
     def add(self, queries: Int[np.ndarray, " block"], matches: Matches, ties: FirstTies) -> None:
         """The matches of some queries, each of which has one, and what ties with their first ones."""
@@ -144,7 +144,7 @@ class RankingAccumulator:
         """The result of all blocks."""
         return RankingResult(
             self._first,
-            self._gallery_size,
+            self.gallery_size,
             self._counts,
             self._ties,
             self._each,
@@ -268,24 +268,40 @@ def _rank(
         # No query of the block has a match: nothing to measure, but the overlap has counted its pairs.
         if not trues.shape[1]:
             continue
-        # A true match stands behind all that reach its score less the tolerance; beyond the last bound, an item is
-        # above the first true match and not tied with it.
-        tolerance = similarities.tolerance(start, stop, trues)
-        beyond = torch.nextafter(trues[:, :1] + tolerance[:, :1], torch.full_like(trues[:, :1], torch.inf))
-        bounds = torch.cat([trues - tolerance, beyond], dim=1)
-        # True matches do not push each other back: of the items that reach a bound, the true ones are taken off.
-        reached_by_true = _at_least_sorted(trues, bounds)
-        wrong = (_at_least(scores, bounds) - reached_by_true).cpu().numpy()
-        wrong, above = wrong[:, :-1], wrong[:, -1]
-        # A match's rank: its place among the true ones and the wrong items at or above it.
-        ranks = np.arange(1, wrong.shape[1] + 1) + wrong
-        ranks[np.arange(wrong.shape[1]) >= counts[:, None]] = VOID
-        ties = np.stack([above, wrong[:, 0] - above, reached_by_true[:, 0].cpu().numpy()])
-        # Queries without a match are left out here and stay 0 and NaN.
-        found = np.flatnonzero(counts)
-        matches = Matches(ranks[found], counts[found], relevance.gallery_size)
-        accumulator.add(start + found, matches, FirstTies(*ties[:, found]))
+        bounds = _bounds(trues, similarities.tolerance(start, stop, trues))
+        _add(accumulator, start, counts, trues, bounds, _at_least(scores, bounds))
     return accumulator.result()
+
+
+def _bounds(trues: Float[Tensor, "queries most"], tolerance: Float[Tensor, "queries most"]) -> Tensor:
+    """The scores of each row that are counted: of its true matches, and one more."""
+    # A true match stands behind all that reach its score less the tolerance; beyond the last bound, an item is
+    # above the first true match and not tied with it.
+    beyond = torch.nextafter(trues[:, :1] + tolerance[:, :1], torch.full_like(trues[:, :1], torch.inf))
+    return torch.cat([trues - tolerance, beyond], dim=1)
+
+
+def _add(
+    accumulator: RankingAccumulator,
+    start: int,
+    counts: Int[np.ndarray, " queries"],
+    trues: Float[Tensor, "queries most"],
+    bounds: Float[Tensor, "queries bounds"],
+    reached: Int[Tensor, "queries bounds"],
+) -> None:
+    """Gather the queries from `start` on, of whose items so many reach each bound."""
+    # True matches do not push each other back: of the items that reach a bound, the true ones are taken off.
+    reached_by_true = _at_least_sorted(trues, bounds)
+    wrong = (reached - reached_by_true).cpu().numpy()
+    wrong, above = wrong[:, :-1], wrong[:, -1]
+    # A match's rank: its place among the true ones and the wrong items at or above it.
+    ranks = np.arange(1, wrong.shape[1] + 1) + wrong
+    ranks[np.arange(wrong.shape[1]) >= counts[:, None]] = VOID
+    ties = np.stack([above, wrong[:, 0] - above, reached_by_true[:, 0].cpu().numpy()])
+    # Queries without a match are left out here and stay 0 and NaN.
+    found = np.flatnonzero(counts)
+    matches = Matches(ranks[found], counts[found], accumulator.gallery_size)
+    accumulator.add(start + found, matches, FirstTies(*ties[:, found]))
 
 
 def _true_scores(

@@ -17,8 +17,11 @@ from limner.errors import DataError
 from limner.evaluation.duplicates import duplicate_rows
 from limner.evaluation.ties import row_norms, tolerance_of_unit_rows
 
-_CHUNK = 1 << 20
-"""Scores put into bins at once: 8 MiB of integers."""
+_CHUNK = 1 << 17
+"""Scores put into bins at once: 512 KiB of float32, which stay in a core's cache from one step to the next."""
+
+_LONG = 1.5
+"""From so many times the median norm on, the tolerance may not cover what products of equal rows differ by."""
 
 
 Array = np.ndarray | Tensor
@@ -30,7 +33,8 @@ class Scores:
 
     `write(start, stop, block)` writes those of queries `start` to `stop` − 1 into `block`, of `dtype` on `device`;
     `rescore`, where there is one, then changes them in it to those that rank. `tolerance(start, stop, scores)` is how
-    far from some of these queries' scores another still counts as equal (`limner.evaluation.ties`).
+    far from some of these queries' scores another still counts as equal (`limner.evaluation.ties`). `pairs(queries,
+    items)`, where there is one, gives the scores of single pairs, which agree with `write`'s within the tolerance.
     """
 
     queries: int
@@ -40,6 +44,7 @@ class Scores:
     write: Callable[[int, int, Tensor], None]
     rescore: Callable[[int, int, Tensor], None] | None = None
     tolerance: Callable[[int, int, Tensor], Tensor] = lambda _start, _stop, scores: torch.zeros_like(scores)
+    pairs: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
 
 
 def of_embeddings(
@@ -50,6 +55,45 @@ def of_embeddings(
     Half precision is computed in float32, for which it is copied. Raises `DataError` for NaN or infinite values, shapes
     or devices that do not fit, and values whose products overflow or vanish.
     """
+    return _products(*_sides(queries, gallery))
+
+
+def both_ways(
+    images: Float[Array, "images image_dim"], sentences: Float[Array, "sentences sentence_dim"]
+) -> tuple[Scores, Scores]:
+    """`of_embeddings` of sentences for images and of images for sentences, with what they share made once."""
+    of_images, of_sentences = _sides(images, sentences)
+    return _products(of_images, of_sentences), _products(of_sentences, of_images)
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """The embeddings of one side: rows as they are multiplied, their norms, and their largest absolute values.
+
+    `later` are rows that equal an earlier one bit for bit, `first` the first that each equals.
+    """
+
+    rows: Float[Tensor, "items dim"]
+    norms: Float[Tensor, " items"]
+    peaks: Float[Tensor, " items"]
+    later: Int[Tensor, " later"]
+    first: Int[Tensor, " later"]
+
+    @classmethod
+    def of(cls, rows: Float[Tensor, "items dim"], peaks: Float[Tensor, " items"]) -> "_Side":
+        # Equal rows have equal peaks, and few others do: only they are hashed.
+        _, places, counts = torch.unique(peaks, return_inverse=True, return_counts=True)
+        alike = torch.nonzero(counts[places] > 1)[:, 0]
+        # on the CPU also for an accelerator: a gallery is read once, and has no row twice as a rule
+        later, first = (torch.from_numpy(one).to(rows.device) for one in duplicate_rows(rows[alike].cpu().numpy()))
+        return cls(rows, row_norms(rows), peaks, alike[later], alike[first])
+
+    def has_long_duplicates(self) -> bool:
+        """True if equal rows are so long that their scores may differ by more than the tolerance."""
+        return bool((self.norms[self.later] > _LONG * self.norms.median()).any())
+
+
+def _sides(queries: Array, gallery: Array) -> tuple[_Side, _Side]:
     q, g = _matrix(queries, "query embeddings"), _matrix(gallery, "gallery embeddings")
     if q.shape[1] != g.shape[1]:
         raise DataError(f"query embeddings have {q.shape[1]} columns, gallery embeddings {g.shape[1]}")
@@ -58,16 +102,20 @@ def of_embeddings(
     # float64 of either side is kept: rounding it to float32 would make ties that are none.
     dtype = torch.promote_types(q.dtype, g.dtype)
     q, g = q.to(dtype), g.to(dtype)
+    of_queries, of_gallery = _finite_peaks(q, "query embeddings"), _finite_peaks(g, "gallery embeddings")
     # An overflow would give infinite scores, which tie, and a tie counts against the model without a word.
-    if _peak(q) * _peak(g) * q.shape[1] > torch.finfo(dtype).max:
+    if float(of_queries.max()) * float(of_gallery.max()) * q.shape[1] > torch.finfo(dtype).max:
         raise DataError("embeddings are so large that their products overflow; L2-normalise them")
-    _expect_products(_peaks(q), _peaks(g), q.shape[1])
-    # on the CPU also for an accelerator: a gallery is read once, and has no row twice as a rule
-    later, first = (torch.from_numpy(found).to(g.device) for found in duplicate_rows(g.cpu().numpy()))
-    unit = tolerance_of_unit_rows(g.shape[1]) * row_norms(g).median()
+    return _Side.of(q, of_queries), _Side.of(g, of_gallery)
+
+
+def _products(queries: _Side, gallery: _Side) -> Scores:
+    q, g = queries.rows, gallery.rows
+    _expect_products(queries.peaks, gallery.peaks, q.shape[1])
+    unit = tolerance_of_unit_rows(g.shape[1]) * gallery.norms.median()
 
     def tolerance(start: int, stop: int, chosen: Tensor) -> Tensor:
-        return (row_norms(q[start:stop]) * unit)[:, None].expand_as(chosen).to(chosen.dtype)
+        return (queries.norms[start:stop] * unit)[:, None].expand_as(chosen).to(chosen.dtype)
 
     def write(start: int, stop: int, block: Tensor) -> None:
         if block.device.type == "cpu":
@@ -75,10 +123,22 @@ def of_embeddings(
             np.matmul(q[start:stop].numpy(), g.T.numpy(), out=block.numpy())
         else:
             torch.mm(q[start:stop], g.T, out=block)
-        if len(later):
-            block[:, later] = block[:, first]
+        if len(gallery.later):
+            block[:, gallery.later] = block[:, gallery.first]
 
-    return Scores(len(q), len(g), dtype, q.device, write, tolerance=tolerance)
+    def pairs(of_queries: np.ndarray, items: np.ndarray) -> np.ndarray:
+        found = np.empty(len(items), q.numpy().dtype)
+        step = max(1, _CHUNK // q.shape[1])
+        for start in range(0, len(items), step):
+            part = slice(start, start + step)
+            np.einsum("nd,nd->n", q.numpy()[of_queries[part]], g.numpy()[items[part]], out=found[part])
+        return found
+
+    # A copy of a long row would tie with it by `write` alone.
+    known = q.device.type == "cpu" and not (queries.has_long_duplicates() or gallery.has_long_duplicates())
+    return Scores(
+        *(len(q), len(g), q.dtype, q.device, write), tolerance=tolerance, pairs=pairs if known else None
+    )
 
 
 def _expect_products(
@@ -134,11 +194,7 @@ def _matrix(values: Array, name: str) -> Tensor:
         )
     rows = _tensor(values) if isinstance(values, np.ndarray) else values.detach()
     # float16 and bf16: sums of 2,048 products in half precision would decide ranks by rounding.
-    rows = rows if rows.dtype == torch.float64 else rows.float()
-    if not _all_finite(rows):
-        bad = int((~rows.isfinite().all(1)).nonzero()[0])
-        raise DataError(f"{name}: row {bad} holds NaN or infinite values; the model has diverged")
-    return rows
+    return rows if rows.dtype == torch.float64 else rows.float()
 
 
 def _tensor(values: np.ndarray) -> Tensor:
@@ -158,15 +214,15 @@ def _all_finite(rows: Tensor) -> bool:
     return bool(lowest.isfinite() & highest.isfinite())
 
 
-def _peaks(rows: Tensor) -> Tensor:
-    # aminmax needs no copy of absolute values
+def _finite_peaks(rows: Tensor, name: str) -> Tensor:
+    """The largest absolute value of each row. Raises `DataError` where it is NaN or infinite."""
+    # aminmax passes NaN on, and needs no copy of absolute values
     lowest, highest = torch.aminmax(rows, dim=1)
-    return torch.maximum(-lowest, highest)
-
-
-def _peak(rows: Tensor) -> float:
-    lowest, highest = torch.aminmax(rows)
-    return max(-float(lowest), float(highest))
+    peaks = torch.maximum(-lowest, highest)
+    if not peaks.isfinite().all():
+        bad = int((~peaks.isfinite()).nonzero()[0])
+        raise DataError(f"{name}: row {bad} holds NaN or infinite values; the model has diverged")
+    return peaks
 
 
 def _is_floating(values: Array) -> bool:
@@ -231,19 +287,20 @@ class Similarities:
 
 
 def _histogram(scores: Tensor) -> Int[np.ndarray, " bins"]:
-    if not scores.numel():
-        return np.zeros(BINS, np.int64)
-    lowest, highest = (float(edge) for edge in torch.aminmax(scores))
-    # Without this test, products of rows that are not normalised would be clamped into the end bins.
-    if max(-lowest, highest) > 1 + _ROUNDING:
-        raise DataError(
-            f"overlap-S is of cosines, from -1 to 1, and a score is {max(lowest, highest, key=abs):.4g}; "
-            "L2-normalise the embeddings"
-        )
     # int64: 100,000 × 500,000 pairs are more than 2^32.
-    counts = torch.zeros(BINS, dtype=torch.int64, device=scores.device)
-    # 200 bins fit into a byte: bincount then reads an eighth of what it would read of integers.
-    for chunk in torch.split(scores.flatten(), _CHUNK):
-        bins = chunk.add(1).mul_(BINS / 2).clamp_(0, BINS - 1).to(torch.uint8)
-        counts += torch.bincount(bins, minlength=BINS)
-    return np.asarray(counts.cpu().numpy())
+    counts = torch.zeros(BINS + 1, dtype=torch.int64, device=scores.device)
+    for chunk in torch.split(scores.flatten(), _CHUNK) if scores.numel() else ():
+        lowest, highest = (float(edge) for edge in torch.aminmax(chunk))
+        # Without this test, products of rows that are not normalised would lie in no bin.
+        if max(-lowest, highest) > 1 + _ROUNDING:
+            raise DataError(
+                f"overlap-S is of cosines, from -1 to 1, and a score is {max(lowest, highest, key=abs):.4g}; "
+                "L2-normalise the embeddings"
+            )
+        # 200 bins and one for 1 itself fit into a byte: bincount then reads an eighth of what it would of integers.
+        bins = chunk.add(1).mul_(BINS / 2)
+        # numpy's cast takes a fifth of the time of torch's
+        bytes_ = torch.from_numpy(bins.numpy().astype(np.uint8)) if bins.device.type == "cpu" else bins.byte()
+        counts += torch.bincount(bytes_, minlength=BINS + 1)
+    counts[BINS - 1] += counts[BINS]
+    return np.asarray(counts[:BINS].cpu().numpy())
