@@ -28,6 +28,7 @@ images that the weights have learnt from lie there too, as `TRAINED_ON` and `SEL
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,10 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
 
     A reader sees the old file or the new one, never a part. Raises `CheckpointError` when the disk refuses.
     """
+    # a folder: safetensors writes to a file of its own beside the one it is told, and a killed process leaves that one
+    # under a name that nobody knows
     beside = path.with_name(path.name + ".part")
+    part = beside / path.name
     # safetensors refuses tensors in another memory order, such as channels-last filters
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # a header of safetensors maps text to text, so the description is one JSON text in it
@@ -78,18 +82,29 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
     try:
         # safetensors makes files that their owner alone may read (0600 from 0.8 on): a server of another user could not
         # open the run. A file made as any other says what the user wants
-        beside.touch()
-        mode = beside.stat().st_mode
-        save_file(plain, beside, metadata={"limner": text, "digest": digest})
-        beside.chmod(mode)
-        flush_to_disk(beside)
-        beside.replace(path)
+        _emptied(beside)
+        part.touch()
+        mode = part.stat().st_mode
+        save_file(plain, part, metadata={"limner": text, "digest": digest})
+        part.chmod(mode)
+        flush_to_disk(part)
+        part.replace(path)
+        beside.rmdir()
     # safetensors reports a full disk by an error of its own
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"{path}: cannot be written ({error}); check the disk's space and rights"
         ) from None
     return digest
+
+
+def _emptied(folder: Path) -> None:
+    """Make a folder, without what a killed process has left there."""
+    if folder.is_dir():
+        shutil.rmtree(folder)
+    # a version before had a file of that name
+    folder.unlink(missing_ok=True)
+    folder.mkdir()
 
 
 def write_text(path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 Moving or copying the folder moves the model with the pictures' vectors; neither the hub nor the run is needed again.
 """
 
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -106,8 +107,9 @@ def store_with_model(
         model = folder / MODEL_FOLDER
         if not (model / RUN_FILE).is_file() and model.is_dir():
             # only what an interrupted import leaves: a folder of the user's own keeps its files and is refused below
-            for name in (FILE, f"{FILE}.part", f"{RUN_FILE}.part"):
+            for name in (FILE, f"{RUN_FILE}.part"):
                 (model / name).unlink(missing_ok=True)
+            shutil.rmtree(model / f"{FILE}.part", ignore_errors=True)
     if not (model / RUN_FILE).is_file():
         import_model(source, model)
     encoder = load_model(model, device=device, engine=engine)

@@ -232,3 +232,25 @@ def test_others_may_read_a_checkpoint_if_the_user_lets_them(tmp_path: Path) -> N
         finally:
             os.umask(before)
         assert stat.S_IMODE((tmp_path / "s.safetensors").stat().st_mode) == mode
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """safetensors writes to a file of a name of its own, beside the one it is told."""
+    path = tmp_path / "last.safetensors"
+
+    def killed(tensors: object, file: Path, metadata: object) -> None:
+        (file.parent / ".tmpAbC123").write_bytes(b"half of it")
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr("limner.inference.checkpoint.save_file", killed)
+            with pytest.raises(KeyboardInterrupt):
+                write_checkpoint(path, TENSORS, DESCRIPTION)
+    # of a version before, which had a file of that name
+    (tmp_path / "other.safetensors.part").write_bytes(b"half of it")
+    for name in ("last.safetensors", "other.safetensors"):
+        write_checkpoint(tmp_path / name, TENSORS, DESCRIPTION)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["last.safetensors", "other.safetensors"]
