@@ -20,9 +20,6 @@ from limner.evaluation.ties import row_norms, tolerance_of_unit_rows
 _CHUNK = 1 << 17
 """Scores put into bins at once: 512 KiB of float32, which stay in a core's cache from one step to the next."""
 
-_LONG = 1.5
-"""From so many times the median norm on, the tolerance may not cover what products of equal rows differ by."""
-
 
 Array = np.ndarray | Tensor
 
@@ -33,8 +30,7 @@ class Scores:
 
     `write(start, stop, block)` writes those of queries `start` to `stop` − 1 into `block`, of `dtype` on `device`;
     `rescore`, where there is one, then changes them in it to those that rank. `tolerance(start, stop, scores)` is how
-    far from some of these queries' scores another still counts as equal (`limner.evaluation.ties`). `pairs(queries,
-    items)`, where there is one, gives the scores of single pairs, which agree with `write`'s within the tolerance.
+    far from some of these queries' scores another still counts as equal (`limner.evaluation.ties`).
     """
 
     queries: int
@@ -44,7 +40,6 @@ class Scores:
     write: Callable[[int, int, Tensor], None]
     rescore: Callable[[int, int, Tensor], None] | None = None
     tolerance: Callable[[int, int, Tensor], Tensor] = lambda _start, _stop, scores: torch.zeros_like(scores)
-    pairs: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
 
 
 def of_embeddings(
@@ -56,14 +51,6 @@ def of_embeddings(
     or devices that do not fit, and values whose products overflow or vanish.
     """
     return _products(*_sides(queries, gallery))
-
-
-def both_ways(
-    images: Float[Array, "images image_dim"], sentences: Float[Array, "sentences sentence_dim"]
-) -> tuple[Scores, Scores]:
-    """`of_embeddings` of sentences for images and of images for sentences, with what they share made once."""
-    of_images, of_sentences = _sides(images, sentences)
-    return _products(of_images, of_sentences), _products(of_sentences, of_images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +76,6 @@ class _Side:
             torch.from_numpy(one).to(rows.device) for one in duplicate_rows(rows[alike].cpu().numpy())
         )
         return cls(rows, row_norms(rows), peaks, alike[later], alike[first])
-
-    def has_long_duplicates(self) -> bool:
-        """True if equal rows are so long that their scores may differ by more than the tolerance."""
-        return bool((self.norms[self.later] > _LONG * self.norms.median()).any())
 
 
 def _sides(queries: Array, gallery: Array) -> tuple[_Side, _Side]:
@@ -128,19 +111,7 @@ def _products(queries: _Side, gallery: _Side) -> Scores:
         if len(gallery.later):
             block[:, gallery.later] = block[:, gallery.first]
 
-    def pairs(of_queries: np.ndarray, items: np.ndarray) -> np.ndarray:
-        found = np.empty(len(items), q.numpy().dtype)
-        step = max(1, _CHUNK // q.shape[1])
-        for start in range(0, len(items), step):
-            part = slice(start, start + step)
-            np.einsum("nd,nd->n", q.numpy()[of_queries[part]], g.numpy()[items[part]], out=found[part])
-        return found
-
-    # A copy of a long row would tie with it by `write` alone.
-    known = q.device.type == "cpu" and not (queries.has_long_duplicates() or gallery.has_long_duplicates())
-    return Scores(
-        *(len(q), len(g), q.dtype, q.device, write), tolerance=tolerance, pairs=pairs if known else None
-    )
+    return Scores(len(q), len(g), q.dtype, q.device, write, tolerance=tolerance)
 
 
 def _expect_products(
