@@ -1,8 +1,8 @@
 """A cross-entropy over very many classes whose logits are never held at once.
 
 The softmax goes over blocks, as in attention that never holds its matrix (Milakov and Gimelshein, arXiv 1805.02867).
-Logits are computed twice, forward and backward, in place of being kept: four products in place of three, and memory
-for batch × block numbers in place of batch × classes of them, their softmax and its gradient.
+Where the rows learn, logits are computed twice, forward and backward, in place of being kept: four products in place of
+three, and memory for batch × block numbers in place of batch × classes of them, their softmax and its gradient.
 """
 
 from collections.abc import Iterator
@@ -88,7 +88,9 @@ class _BlockedCrossEntropy(torch.autograd.Function):
             gradient = (
                 weighted.div_(total).sub_((1 - smoothing) * own).sub_(smoothing / len(weight) * all_rows)
             )
-        ctx.save_for_backward(x, weight, bias, classes, normaliser, gradient)
+        # Only what is asked for: rows that learn nothing may be changed before the backward pass, as CMCE's buffers.
+        learnt = (x, weight, bias, classes, normaliser) if any(ctx.needs_input_grad[1:3]) else ()
+        ctx.save_for_backward(gradient, *learnt)
         ctx.scale, ctx.smoothing, ctx.block = scale, smoothing, block
         right = first == classes
         ctx.mark_non_differentiable(right)
@@ -96,11 +98,12 @@ class _BlockedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, classes, normaliser, of_x = ctx.saved_tensors
+        of_x, *learnt = ctx.saved_tensors
         above = gradients[0][:, None]
         to_x = None if of_x is None else above * of_x
-        if not (ctx.needs_input_grad[1] or ctx.needs_input_grad[2]):
+        if not learnt:
             return to_x, None, None, None, None, None, None
+        x, weight, bias, classes, normaliser = learnt
         to_weight = torch.zeros_like(weight).index_add_(0, classes, (ctx.smoothing - 1) * above * x)
         to_bias = None
         if bias is not None:

@@ -4,7 +4,7 @@ Source: Li et al., "Identity-Aware Textual-Visual Matching with Latent Co-attent
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor
 
+from limner.losses.blocked_softmax import blocked_cross_entropy
 from limner.losses.loss import Embedded, Examples, Gather, Loss, LossSettings, Need, Terms, only_term
 
 _BLOCK = 1 << 14
@@ -148,10 +149,10 @@ class CMCELoss(Loss):
         self, features: Tensor, buffer: Tensor, groups: Tensor, sigma: float
     ) -> Float[Tensor, " batch"]:
         unit = F.normalize(features.to(torch.promote_types(features.dtype, buffer.dtype)), dim=1)
-        # affinities over σ = 0.04 go up to 25, where bf16 has steps of an eighth
-        with torch.autocast(unit.device.type, enabled=False):
-            loss: Tensor = _BufferCrossEntropy.apply(unit, buffer, groups, sigma, self.block)  # type: ignore[no-untyped-call]
-        return loss
+        # in float32 whatever the rest is: affinities over σ = 0.04 go up to 25, where bf16 has steps of an eighth. The
+        # gradient is whole after one pass and is kept as batch × dim: a step over a million identities took 2.6 s and
+        # 30 MB, with autograd 4.4 s and 1,025 MB (`benchmarks/cmce.py`)
+        return blocked_cross_entropy(unit / sigma, buffer, None, groups, block=self.block)[0]
 
     @torch.no_grad()
     def fill(
@@ -198,43 +199,3 @@ def _means(
     which, member = torch.unique(groups, return_inverse=True)
     sums = features.new_zeros(len(which), features.shape[1]).index_add_(0, member, features)
     return which, sums / torch.bincount(member, minlength=len(which))[:, None]
-
-
-class _BufferCrossEntropy(torch.autograd.Function):
-    """`−log softmax(buffer · x / σ)[target]` of each row x, and its gradient (Eq. 4–5) in the same pass.
-
-    A softmax over blocks, as in attention that never holds its matrix (Milakov and Gimelshein, arXiv 1805.02867): the
-    sum of exponentials, and that of the rows they weigh, are scaled anew whenever a greater affinity turns up.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, buffer: Tensor, groups: Tensor, sigma: float, block: int
-    ) -> Float[Tensor, " batch"]:
-        wanted = ctx.needs_input_grad[0]
-        # the highest affinity so far is subtracted before exp, or cosines over a small σ overflow
-        highest = x.new_full((len(x), 1), -torch.inf)
-        total = torch.zeros_like(highest)
-        weighted = torch.zeros_like(x)
-        for rows in torch.split(buffer, block):
-            affinities = (x @ rows.T).div_(sigma)
-            before, highest = highest, torch.maximum(highest, affinities.amax(1, keepdim=True))
-            # in place: batch × block numbers are the largest thing
-            # here, 4 MB where all of a million identities are 256 MB
-            weights = affinities.sub_(highest).exp_()
-            # 0 for the first block, since exp(−∞ − x) is 0 for every finite x
-            shrink = (before - highest).exp_()
-            total = total.mul_(shrink).add_(weights.sum(1, keepdim=True))
-            if wanted:
-                weighted = weighted.mul_(shrink).addmm_(weights, rows)
-        targets = buffer[groups]
-        # the gradient is whole after this pass and is kept as batch × dim: a step over a million
-        # identities takes 2.6 s and 30 MB, with autograd 4.4 s and 1,025 MB (`benchmarks/cmce.py`)
-        if wanted:
-            ctx.save_for_backward(weighted.div_(total).sub_(targets).div_(sigma))
-        return (highest + total.log()).squeeze(1) - (x * targets).sum(1) / sigma
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradients[0][:, None] * gradient, None, None, None, None

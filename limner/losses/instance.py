@@ -42,8 +42,8 @@ class Instance(LossSettings):
     """Rows of the classifier start at random, or at the mean image embedding of their class (a departure); the same in
     all stages."""
     block: int | None = Field(default=None, gt=0)
-    """Classes whose logits are held at once, for very many of them; None = all. It changes memory and, in bf16 (where
-    blocks stay in float32), the last digits."""
+    """Classes whose logits are held at once, for very many of them; None = all. Loss and gradient are the same but for
+    rounding; beside bf16, blocks are in float32."""
 
     lasting: ClassVar[tuple[str, ...]] = ("bias", "initial")
 

@@ -19,9 +19,16 @@ def _case(
 
 
 @settings(max_examples=25)
-@given(st.integers(0, 10_000), st.integers(1, 6), st.integers(1, 5), st.integers(1, 7))
-def test_equals_the_slow_twin(seed: int, batch: int, dim: int, identities: int) -> None:
+@given(
+    st.integers(0, 10_000),
+    st.integers(1, 6),
+    st.integers(1, 5),
+    st.integers(1, 7),
+    st.sampled_from([None, 1, 2, 9]),
+)
+def test_equals_the_slow_twin(seed: int, batch: int, dim: int, identities: int, block: int | None) -> None:
     loss, features, groups = _case(seed, batch, dim, identities)
+    loss.block = block
     expected = instance_loss(features.tolist(), loss.weight.tolist(), groups.tolist())
     # the loss itself is reduced in float32
     assert loss(features, groups).item() == pytest.approx(expected, rel=1e-5, abs=1e-6)
