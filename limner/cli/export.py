@@ -91,7 +91,6 @@ def export_command(
         progress=lambda what: err.print(f"writing: {what}"),
     )
     precision = "int8" if int8 else "bf16" if bf16 else "fp32"
-    err.print("comparing with the run: a few minutes")
     report = _report(model, out_folder, form, precision, dataset, split)
     if report is not None:
         from limner.export.report import REPORT_FILE
@@ -145,6 +144,8 @@ def _report(
     exported = _opened(folder, form)
     if exported is None:
         return None
+    # nothing more is said of it where there is no terminal
+    err.print("comparing with the run")
     rerankers = _rerankers(model, exported)
     found: OnSplit | None = None
     if dataset is None:
