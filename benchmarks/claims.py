@@ -232,6 +232,18 @@ OTHERS = {
             ),
         ),
     ),
+    "many_classes": Claim(
+        "in blocks a step of the instance loss takes an eighth of the plain one's memory beyond weights and gradient",
+        (
+            Limit(
+                "an instance loss over a million classes: memory",
+                ("peak_bytes_above", "blocks*"),
+                "× all logits at once",
+                at_most=0.125,
+                of=("peak_bytes_above", "all logits"),
+            ),
+        ),
+    ),
     "large_ranking": Claim(
         "evaluating 100,000 pictures × 500,000 sentences takes at most 2 GB above the embeddings",
         (

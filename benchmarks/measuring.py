@@ -120,13 +120,16 @@ def _print(
 
 
 def write(name: str, content: Mapping[str, Any]) -> None:
-    """Write the result file with claim, limits, command and machine; nothing in a short run."""
+    """Write the result file with claim, limits, command and machine; nothing in a short run.
+
+    The machine is this one, unless `content` says that it was another.
+    """
     if SHORT:
         print("a short run: no result file is written")
         return
     RESULTS.mkdir(exist_ok=True)
     claim = CLAIMS[name].content() if name in CLAIMS else {}
-    whole = {"benchmark": name, **claim, "command": _command(), **content, "machine": machine()}
+    whole = {"benchmark": name, **claim, "command": _command(), "machine": machine(), **content}
     (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
 
 

@@ -7,19 +7,18 @@ on a CUDA GPU.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
 from benchmarks.measuring import cannot_run, publish
 from limner.inference.precision import Arithmetic, autocast, default_device
 from limner.losses.loss import Mined
-from limner.models.dual_encoder import DualEncoderSettings
 from limner.models.registry import build_network
 from limner.recipes import get_recipe
 from limner.training.objective import Objective, TrainingBatch
 from limner.training.optimiser import freeze_parts, hold_backbone, make_optimisers
-from limner.training.recipe import StageSettings
+from limner.training.recipe import Recipe, StageSettings
 from limner.training.recorded_step import RecordedStep
 
 CLASSES, WORDS, STEPS, ROUNDS = 6000, 8000, 50, 5
@@ -30,18 +29,11 @@ def main() -> None:
     if device.type != "cuda":
         cannot_run("needs a CUDA GPU")
     recipe = get_recipe("dual-path-released-flickr8k")
-    model = recipe.model.replace(backbone=recipe.model.backbone.replace(weights=None))
     groups = {}
     for stage in recipe.stages:
         for precision in ("fp32", "bf16"):
             batch = _batch(frozen="backbone" in stage.frozen).to(device)
-            step, update = _usual(model, recipe.stages, stage, precision, batch)
-            replay, update_recorded = _recorded(model, recipe.stages, stage, precision, batch)
-            ways = {
-                "kernel by kernel": _both(step, update),
-                "recorded": _both(replay, update_recorded),
-                "replay alone": replay,
-            }
+            ways = _ways(recipe, stage, precision, batch)
             times: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(ROUNDS + 1):  # the first round is for warming up
                 for name, way in ways.items():
@@ -61,20 +53,37 @@ def main() -> None:
     )
 
 
-def _both(step: Callable[[], None], update: Callable[[], None]) -> Callable[[], None]:
-    def run() -> None:
-        step()
+def _ways(
+    recipe: Recipe, stage: StageSettings, precision: Arithmetic, batch: TrainingBatch
+) -> dict[str, Callable[[], object]]:
+    usual, update = _built(recipe, stage)
+    # An objective of its own: a graph is recorded on another stream than that of the usual steps.
+    other, update_other = _built(recipe, stage)
+    recorded = RecordedStep(other, precision, default_device())
+
+    def kernel_by_kernel() -> None:
+        usual.zero_grad()
+        with autocast(precision, default_device()):
+            losses = usual(batch)
+        losses["loss"].backward()
         update()
 
-    return run
+    def replayed() -> None:
+        recorded(batch)
+        update_other()
+
+    return {
+        "kernel by kernel": kernel_by_kernel,
+        "recorded": replayed,
+        "replay alone": lambda: recorded(batch),
+    }
 
 
-def _built(
-    model: DualEncoderSettings, stages: Sequence[StageSettings], stage: StageSettings
-) -> tuple[Objective, Callable[[], None]]:
+def _built(recipe: Recipe, stage: StageSettings) -> tuple[Objective, Callable[[], None]]:
     """The objective of a stage, and the update of its weights."""
     torch.manual_seed(0)
-    objective = Objective(build_network(model, WORDS), [one.losses for one in stages], CLASSES)
+    model = recipe.model.replace(backbone=recipe.model.backbone.replace(weights=None))
+    objective = Objective(build_network(model, WORDS), [one.losses for one in recipe.stages], CLASSES)
     objective.to(default_device())
     objective.use(stage.losses)
     freeze_parts(objective.parts(), stage)
@@ -90,42 +99,7 @@ def _built(
     return objective, update
 
 
-def _usual(
-    model: DualEncoderSettings,
-    stages: Sequence[StageSettings],
-    stage: StageSettings,
-    precision: Arithmetic,
-    batch: TrainingBatch,
-) -> tuple[Callable[[], None], Callable[[], None]]:
-    objective, update = _built(model, stages, stage)
-
-    def step() -> None:
-        objective.zero_grad()
-        with autocast(precision, default_device()):
-            losses = objective(batch)
-        losses["loss"].backward()
-
-    return step, update
-
-
-def _recorded(
-    model: DualEncoderSettings,
-    stages: Sequence[StageSettings],
-    stage: StageSettings,
-    precision: Arithmetic,
-    batch: TrainingBatch,
-) -> tuple[Callable[[], None], Callable[[], None]]:
-    # An objective of its own: a graph is recorded on another stream than that of the usual steps.
-    objective, update = _built(model, stages, stage)
-    recorded = RecordedStep(objective, precision, default_device())
-
-    def step() -> None:
-        recorded(batch)
-
-    return step, update
-
-
-def _seconds(step: Callable[[], None]) -> float:
+def _seconds(step: Callable[[], object]) -> float:
     torch.cuda.synchronize()
     began = time.perf_counter()
     for _ in range(STEPS):

@@ -39,6 +39,8 @@ def main() -> None:
             "epochs": len(pairs),
             "steps_per_second": steps,
             "recorded_steps_per_second": alone,
+            # the run may be read on another
+            "machine": recorded["machine"],
         },
     )
 
