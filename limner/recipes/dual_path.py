@@ -166,7 +166,8 @@ def dual_path_released_flickr8k() -> Recipe:
     the rest, and that rate: 0.01, since at the released 0.1 the sentences stayed at chance (a loss of ln 6,000) for 37
     epochs, with words that hardly move and, for seven epochs, with words that learn. The backbone's rate in stage II
     stays 1e-4. At 0.01 the sentences leave chance behind after 14 epochs. Stage I has 9.4 / 7.2 R@1 image→text /
-    text→image on validation (seed 0), in four minutes on an H100 with `--cuda-graphs`; stage II was not run to its end.
+    text→image on validation (seed 0), after four minutes of steps on an H100 with `--cuda-graphs`; stage II was not run
+    to its end.
     `limner train dual-path-released-flickr8k --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`
     """
     released = dual_path_released()
