@@ -171,7 +171,8 @@ def _limited(case: Case, disk: Path, sizes: Sequence[int], outcome: Outcome) -> 
     for size in sizes:
         _emptied(disk)
         case.prepare(disk)
-        process = started(*case.command(disk))
+        # Python would cut short what it compiles, too, and read it in every command after this one
+        process = started(*case.command(disk), environment={"PYTHONDONTWRITEBYTECODE": "1"})
         # by the harness and not in the child, which is still importing and has written nothing
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, size))
         _judge(case, disk, ended(process), (before, end), f"no file above {size:,} bytes", outcome)

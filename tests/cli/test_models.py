@@ -241,8 +241,9 @@ def test_offline_and_without_weights_one_line_says_what_to_do(pictures: Path, tm
 @pytest.mark.usefixtures("hub")
 def test_an_interrupted_import_is_begun_anew(limner: Limner, pictures: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    (store / "model").mkdir(parents=True)
-    (store / "model" / "imported.safetensors.part").write_bytes(b"half of it")
+    part = store / "model" / "imported.safetensors.part"
+    part.mkdir(parents=True)
+    (part / "imported.safetensors").write_bytes(b"half of it")
     done = limner("index", f"hf:{NAME}", store, pictures)
     assert done.code == 0, done.err
     # a folder of somebody's own is left alone
