@@ -150,7 +150,7 @@ def index_command(
             encoder, opened = _of_run(
                 run, store, stage=stage, keep_model=not no_model, regions=regions, cpu=cpu, engine=engine
             )
-        workers = None if connection is None else _workers(connection, encoder, opened, cpu)
+        workers = None if connection is None else _workers(connection, encoder, opened, cpu, engine)
         if dataset is not None:
             summary = _index_dataset(encoder, opened, dataset, split, batch, workers)
         else:
@@ -177,11 +177,13 @@ def _connected(cluster: str | None) -> "AbstractContextManager[Cluster | None]":
     return connected(cluster)
 
 
-def _workers(cluster: "Cluster", encoder: "Encoder", store: "StoreFiles", cpu: bool) -> "Workers":
+def _workers(
+    cluster: "Cluster", encoder: "Encoder", store: "StoreFiles", cpu: bool, engine: str
+) -> "Workers":
     from limner.search.cluster import loader
 
-    regions = store.region_shape is not None
-    return cluster.workers(loader(encoder, cpu=cpu), encoder.fingerprint, regions=regions, cpu=cpu)
+    load = loader(encoder, cpu=cpu, engine=chosen_engine(engine))
+    return cluster.workers(load, encoder.fingerprint, regions=store.region_shape is not None, cpu=cpu)
 
 
 def _index_vectors(name: str, store: Any, vectors: Path, metadata: Path | None) -> Indexed:

@@ -24,12 +24,16 @@ from functools import partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from limner.errors import ClusterError, LimnerError, SettingsError, install_hint
 from limner.export.exported import ExportedModel, load_export
 from limner.search.batch_look import Looked, Task, looked_at
 from limner.types import Encoder
+
+if TYPE_CHECKING:
+    # its import takes torch
+    from limner.inference.precision import InferenceEngine
 
 LOCAL = "local"
 """The address of a cluster of this machine alone, which is started and ended with the call."""
@@ -122,7 +126,9 @@ def check_address(address: str) -> Any:
     return _ray()
 
 
-def loader(encoder: Encoder, *, cpu: bool = False) -> Callable[[], Encoder]:
+def loader(
+    encoder: Encoder, *, cpu: bool = False, engine: "InferenceEngine" = "torch"
+) -> Callable[[], Encoder]:
     """The call that loads a model of limner once more, on another machine with the same files.
 
     Raises `SettingsError` for a model that has no files.
@@ -136,11 +142,10 @@ def loader(encoder: Encoder, *, cpu: bool = False) -> Callable[[], Encoder]:
     if isinstance(encoder, ExportedModel):
         return partial(load_export, path.absolute())
     # here: torch takes two seconds to load, which an export need not wait for
-    from limner.inference.trained import TrainedModel, load_model
+    from limner.inference.trained import load_model
 
-    assert isinstance(encoder, TrainedModel)
     device = "cpu" if cpu else None
-    return partial(load_model, path.absolute(), device=device, engine=encoder.encoding.engine)
+    return partial(load_model, path.absolute(), device=device, engine=engine)
 
 
 class RayWorkers:
