@@ -171,7 +171,15 @@ class RayWorkers:
 
     def looks(self, lists: Iterable[Sequence[Task]]) -> Iterator[Looked]:
         """Yield the answer to each list once, as they come. Raises as `Cluster.workers`."""
-        source = iter(lists)
+        try:
+            yield from self._looks(iter(lists))
+        # Python's own, which Ray's client raises where it cannot come back to a server
+        except ConnectionError as error:
+            raise ClusterError(
+                f"--cluster: the connection was lost ({error}); what is written stays, and the same command goes on"
+            ) from None
+
+    def _looks(self, source: Iterator[Sequence[Task]]) -> Iterator[Looked]:
         first = next(source, None)
         if first is None:
             # all is known: no need to wait for workers
@@ -279,7 +287,8 @@ class RayWorkers:
         except self._ray.exceptions.RayTaskError as error:
             # Ray makes a class of both, whose text is a stack trace
             if isinstance(error.cause, LimnerError):
-                raise error.cause from None
+                # a path that is named in it may exist here
+                raise type(error.cause)(f"on a worker of the cluster: {error.cause}") from None
             raise
 
 

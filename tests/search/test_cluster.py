@@ -198,7 +198,7 @@ def test_errors_of_a_worker_are_those_of_its_cause(
         actor.open = Call(open_it)
         return RayWorkers(FakeRay(), lambda share: actor, "a" * 64, [Share(1)])
 
-    with pytest.raises(CheckpointError, match=r"^no model here$"):
+    with pytest.raises(CheckpointError, match=r"^on a worker of the cluster: no model here$"):
         list(failing(TaskError(CheckpointError("no model here"))).looks(lists))
     with pytest.raises(TaskError):
         list(failing(TaskError(ValueError("a bug"))).looks(lists))
@@ -214,6 +214,17 @@ def test_errors_of_a_worker_are_those_of_its_cause(
     monkeypatch.setattr(cluster, "_START", -1.0)
     with pytest.raises(ClusterError, match="no worker has started"):
         list(started(waiting, lambda tasks: False)[0].looks(lists))
+
+
+def test_a_lost_connection_is_one_line(pictures: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = FakeRay()
+
+    def lost(answers: list[Any], num_returns: int, timeout: float) -> None:
+        raise ConnectionError("Client is shutting down.")
+
+    monkeypatch.setattr(ray, "wait", lost)
+    with pytest.raises(ClusterError, match=r"connection was lost \(Client is .*the same command goes on"):
+        list(started(ray, lambda tasks: False)[0].looks([[Task(str(pictures[0]), None, None)]]))
 
 
 def test_without_work_no_worker_is_waited_for() -> None:
