@@ -339,7 +339,7 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _shares(nodes: Sequence[Mapping[str, Any]], cpu: bool) -> list[Share]:
-    """One worker an accelerator, or one a machine if there is none: one process uses all of a machine's cores."""
+    """One worker an accelerator, or one a machine if the cluster has none: a process uses all of a machine's cores."""
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     cores = [(int(found.get("CPU", 0)), 0 if cpu else int(found.get("GPU", 0))) for found in resources]
     # not both: they compute in other precisions
