@@ -123,7 +123,16 @@ def check_address(address: str) -> Any:
     """The library Ray. Raises `SettingsError` if it is not installed, or if it cannot be an address of a cluster."""
     if address != LOCAL and not address.startswith("ray://"):
         raise SettingsError(f"--cluster: expected 'local' or ray://HOST:PORT, got {address[:80]!r}")
-    return _ray()
+    # Ray reads both when it is imported. It would tell its makers of each use
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address == LOCAL:
+        # it listens on the machine's network, too; without the token nobody can give it work
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    try:
+        import ray
+    except ImportError:
+        raise SettingsError(f"--cluster: Ray is not installed; {install_hint('cluster')}") from None
+    return ray
 
 
 def loader(
@@ -246,6 +255,7 @@ class RayWorkers:
             # a machine may have failed in this moment
             self._again.append(_Attempt(tasks, 2))
         else:
+            self._deaths = 0
             yield Looked([(tasks[0].path, "each worker that read it was killed")], [], None)
 
     def _begin(self, share: Share) -> None:
@@ -307,18 +317,6 @@ class _Attempt:
 
     tasks: Sequence[Task]
     deaths: int = 0
-
-
-def _ray() -> Any:
-    # Ray reads them when it is imported, and would tell its makers of each use
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # a cluster of this machine listens on its network, too; with a token nobody else can give it work
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    try:
-        import ray
-    except ImportError:
-        raise SettingsError(f"--cluster: Ray is not installed; {install_hint('cluster')}") from None
-    return ray
 
 
 def _connect(ray: Any, address: str) -> None:

@@ -242,9 +242,10 @@ def index_pictures(
                 writer.break_off()
                 raise
     if cluster is not None:
-        # in the order of the pictures, and not of the answers
-        place = {path: number for number, path in enumerate(pictures)}
-        skipped.sort(key=lambda one: place.get(one[0], -1))
+        # answers come in any order
+        places = {path: -1 for path, _ in skipped}
+        places |= {path: place for place, path in enumerate(pictures) if path in places}
+        skipped.sort(key=lambda one: places[one[0]])
     # told, not refused: one file of metadata may serve several folders
     unused = tuple(sorted(notes.keys() - set(pictures)))
     return IndexReport(

@@ -154,12 +154,17 @@ def test_a_list_whose_worker_died_is_done_again(
     check_equal(store, alone)
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("poison", [["17"], ["00"], ["38", "39"], ["03", "20", "21"]])
 def test_a_picture_that_kills_its_worker_is_found_and_listed(
-    tmp_path: Path, pictures: list[Path], poison: list[str]
+    tmp_path: Path, pictures: list[Path], poison: list[str], count: int
 ) -> None:
     store = made(tmp_path / "store")
-    workers, _ = started(FakeRay(), lambda tasks: any(Path(task.path).stem in poison for task in tasks))
+
+    def kills(tasks: Sequence[Task]) -> bool:
+        return any(Path(task.path).stem in poison for task in tasks)
+
+    workers, _ = started(FakeRay(), kills, count)
     report = index_pictures(FakeEncoder(), store, pictures, batch_size=8, cluster=workers)
     assert report.added == 40 - len(poison)
     assert [(Path(path).stem, reason) for path, reason in report.skipped] == [
