@@ -57,10 +57,8 @@ def look_at_time(path: str, stored: StoredImage, note: Note | None) -> Seen | No
     """The look at an image whose size and time of change are the stored ones; None if its file has to be read."""
     try:
         found = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
-        if not stat.S_ISREG(found.st_mode) or (found.st_size, found.st_mtime_ns) != (
-            stored.size,
-            stored.mtime,
-        ):
+        same = found.st_size == stored.size and found.st_mtime_ns == stored.mtime
+        if not (same and stat.S_ISREG(found.st_mode)):
             return None
         return _settled(stored, _known(stored, note), stored.mtime)
     # the look that reads it tells the reason

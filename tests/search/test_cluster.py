@@ -134,6 +134,25 @@ def test_lists_are_given_evenly() -> None:
     assert len(list(left)) == 2
 
 
+def test_a_list_whose_worker_died_is_alone_with_the_next() -> None:
+    """Otherwise a list beside it would count as one that kills, too."""
+    workers, _ = started(FakeRay(), lambda tasks: False)
+    for opened in list(workers._starting):
+        workers._welcome(opened)
+    tasks = [Task("a.png", None, None)]
+    suspect = cluster._Attempt(tasks, 1)
+    workers._again.append(suspect)
+    assert workers._hand_out(iter([tasks] * 2))
+    assert [len(hand.at_work) for hand in workers._ready] == [1, 2]
+    assert list(workers._ready[0].at_work.values()) == [suspect]
+    # nor is it given to one that is at work
+    workers._ready[0].at_work.clear()
+    workers._hand_out(iter([tasks]))
+    workers._again.append(suspect)
+    workers._hand_out(iter([]))
+    assert list(workers._again) == [suspect]
+
+
 @pytest.mark.parametrize(("count", "deaths"), [(1, [3]), (3, [3]), (1, [3, 9])])
 def test_a_list_whose_worker_died_is_done_again(
     tmp_path: Path, pictures: list[Path], alone: StoreFiles, count: int, deaths: list[int]
