@@ -20,15 +20,15 @@ from tests.search.fake import DIM, FakeEncoder, draw
 class Backwards:
     """Does all lists by threads, and answers the last one first."""
 
-    def __init__(self) -> None:
-        self.encoder = FakeEncoder()
+    def __init__(self, encoder: FakeEncoder | None = None, *, regions: bool = False) -> None:
+        self.encoder, self.regions = encoder or FakeEncoder(), regions
         self.lists: list[Sequence[Task]] = []
 
     def looks(self, lists: Iterable[Sequence[Task]]) -> Iterator[Looked]:
         self.lists = list(lists)
         with ThreadPoolExecutor(2) as threads:
             for tasks in reversed(self.lists):
-                yield looked_at(tasks, self.encoder, threads, threading.Lock(), regions=False)
+                yield looked_at(tasks, self.encoder, threads, threading.Lock(), regions=self.regions)
 
 
 @pytest.fixture
@@ -109,6 +109,29 @@ def test_sentences_of_another_picture_are_forgotten(tmp_path: Path, pictures: li
     )
     assert (report.updated, report.forgotten) == (1, 1)
     assert len(SentenceTable(store)) == 0
+
+
+def test_region_features_come_along(tmp_path: Path, pictures: list[Path]) -> None:
+    class WithRegions(FakeEncoder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.reranker = self  # type: ignore[assignment]
+
+        def region_features(self, pixels: np.ndarray) -> np.ndarray:
+            return pixels[:, ::4, ::4].astype(np.float16)
+
+    stores = []
+    for name, cluster in (("alone", None), ("together", Backwards(WithRegions(), regions=True))):
+        store = StoreFiles.create(
+            tmp_path / name, fingerprint="a" * 64, dim=DIM, run="run", region_shape=(2, 2, 3)
+        )
+        index_pictures(WithRegions(), store, pictures, batch_size=4, cluster=cluster)
+        stores.append(store)
+    check_equal(*stores)
+    ids = [entry.id for entry in stores[0].entries().values()]
+    regions = stores[0].region_features(ids)
+    assert regions.any()
+    np.testing.assert_array_equal(regions, stores[1].region_features(ids))
 
 
 def test_no_pixels_come_back(pictures: list[Path]) -> None:
