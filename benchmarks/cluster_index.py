@@ -69,15 +69,15 @@ def main() -> None:
     ratio = statistics.median(
         cluster["index"] / plain["index"] for plain, cluster in zip(*taken.values(), strict=True)
     )
-    seconds = {
+    medians = {
         by: {part: statistics.median(one[part] for one in each) for part in ("start", "index")}
         for by, each in taken.items()
     }
-    for by, parts in seconds.items():
+    for by, parts in medians.items():
         print(f"{by:<8} start {parts['start']:5.1f} s, index {parts['index']:5.1f} s")
     print(f"the cluster takes {ratio:.2f} of the plain command's time beyond the start")
     about = {"pictures": PICTURES, "batch": BATCH, "turns": turns}
-    write("cluster_index", {**about, "seconds": seconds, "ratio": ratio})
+    write("cluster_index", {**about, "seconds": medians, "ratio": ratio})
 
 
 def _draw(folder: Path) -> None:

@@ -125,14 +125,20 @@ def check_address(address: str) -> Any:
         raise SettingsError(f"--cluster: expected 'local' or ray://HOST:PORT, got {address[:80]!r}")
     # Ray reads both when it is imported. It would tell its makers of each use
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if address == LOCAL:
-        # it listens on the machine's network, too; without the token nobody can give it work
+    # a cluster of this machine listens on its network, too: without the token nobody can give it work. Ray's client
+    # sends no token unless it is told, and then waits for half a minute for an answer
+    if address == LOCAL or _has_token():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     try:
         import ray
     except ImportError:
         raise SettingsError(f"--cluster: Ray is not installed; {install_hint('cluster')}") from None
     return ray
+
+
+def _has_token() -> bool:
+    named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    return bool(named) or (Path.home() / ".ray" / "auth_token").is_file()
 
 
 def loader(
@@ -332,7 +338,7 @@ def _connect(ray: Any, address: str) -> None:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ClusterError(
             f"--cluster {address}: cannot be reached ({reason}); start it with `ray start --head`, with the Ray and "
-            "the Python that are here"
+            "the Python that are here, and have its token here"
         ) from None
 
 

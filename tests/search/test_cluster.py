@@ -1,5 +1,6 @@
 """What is done when workers die, answers are lost, and models differ: on a Ray of the tests' own, without processes."""
 
+import os
 import random
 import sys
 import threading
@@ -300,6 +301,31 @@ def test_a_wrong_address_and_a_missing_library_are_one_line(monkeypatch: pytest.
     for address in ("local", "ray://head:10001"):
         with pytest.raises(SettingsError, match=r"Ray is not installed; .*pip install 'limner\[cluster\]'"):
             check_address(address)
+
+
+def test_what_ray_is_told_before_it_is_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No usage reports, ever; a token for a cluster of this machine, and where there is one."""
+    names = ("RAY_USAGE_STATS_ENABLED", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def told(address: str, **given: str) -> tuple[str | None, str | None]:
+        for name in names:
+            # set first, so that it is as before when the test has ended
+            monkeypatch.setenv(name, "")
+            monkeypatch.delenv(name)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        check_address(address)
+        return os.environ.get(names[0]), os.environ.get(names[1])
+
+    assert told("local") == ("0", "token")
+    assert told("ray://head:10001") == ("0", None)
+    assert told("ray://head:10001", RAY_AUTH_TOKEN="x" * 64) == ("0", "token")
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("x" * 64)
+    assert told("ray://head:10001") == ("0", "token")
+    assert told("ray://head:10001", RAY_AUTH_MODE="disabled") == ("0", "disabled")
 
 
 def test_a_model_without_files_cannot_be_sent() -> None:
