@@ -85,7 +85,9 @@ class _Side:
         _, places, counts = torch.unique(peaks, return_inverse=True, return_counts=True)
         alike = torch.nonzero(counts[places] > 1)[:, 0]
         # on the CPU also for an accelerator: a gallery is read once, and has no row twice as a rule
-        later, first = (torch.from_numpy(one).to(rows.device) for one in duplicate_rows(rows[alike].cpu().numpy()))
+        later, first = (
+            torch.from_numpy(one).to(rows.device) for one in duplicate_rows(rows[alike].cpu().numpy())
+        )
         return cls(rows, row_norms(rows), peaks, alike[later], alike[first])
 
     def has_long_duplicates(self) -> bool:
