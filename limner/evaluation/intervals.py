@@ -284,16 +284,20 @@ def _medians(
     """
     order, clusters = np.argsort(values), weights.shape[1]
     ranked, belonging = values[order], of[order]
-    totals = _sums(weights, of)
-    low, high = (totals - 1) // 2, totals // 2
     half = round(4 * len(values) / math.sqrt(clusters)) + 1
     while True:
         begin, end = max(0, len(values) // 2 - half), len(values) // 2 + half
-        before, within = _sums(weights, belonging[:begin]), _sums(weights, belonging[begin:end])
+        # of each cluster the queries before the window, in it, and after it
+        parts = [np.bincount(part, minlength=clusters) for part in np.split(belonging, (begin, end))]
+        before, within, after = np.array(parts, np.float64) @ weights.T
+        totals = before + within + after
+        low, high = (totals - 1) // 2, totals // 2
         if (before <= low).all() and (before + within > high).all():
             break
         half *= 2
     ranked, belonging, blocks = ranked[begin:end], belonging[begin:end], []
+    if ranked[0] == ranked[-1]:
+        return np.full(len(weights), ranked[0])
     for rows in np.array_split(np.arange(len(weights)), -(-len(weights) * len(ranked) // _BLOCK)):
         counts = before[rows, None] + np.cumsum(weights[rows][:, belonging], axis=1)
         blocks.append(sum(ranked[(counts > place[rows, None]).argmax(axis=1)] for place in (low, high)) / 2)
@@ -311,13 +315,6 @@ def _means(
     sums = [np.bincount(of, weights=column, minlength=weights.shape[1]) for column in columns]
     found = np.array(sums) @ weights.T
     return np.asarray(found[:-1] / found[-1])
-
-
-def _sums(
-    weights: Float[np.ndarray, "block clusters"], of: Int[np.ndarray, " queries"]
-) -> Float[np.ndarray, " block"]:
-    """How many of some queries each draw has."""
-    return np.asarray(weights @ np.bincount(of, minlength=weights.shape[1]).astype(np.float64))
 
 
 def _is_linear(measure: Measure | None) -> bool:

@@ -341,7 +341,7 @@ def _rank_both(
         for place in range(0, len(scores), step):
             chunk = scores[place : place + step]
             if overlap is not None:
-                overlap.add(chunk, room[0, :0])
+                overlap.add(chunk, room[0, :0], sure=similarities.cosines)
             for_columns.add(chunk, 0)
             # last, since it may leave the rows sorted
             for_rows.add(chunk, place)

@@ -35,6 +35,7 @@ class Scores:
     `rescore`, where there is one, then changes them in it to those that rank. `tolerance(start, stop, scores)` is how
     far from some of these queries' scores another still counts as equal (`limner.evaluation.ties`). `pairs(queries,
     items)`, where there is one, gives the scores of single pairs, which agree with `write`'s within the tolerance.
+    `cosines` are surely between −1 and 1, but for rounding.
     """
 
     queries: int
@@ -45,6 +46,7 @@ class Scores:
     rescore: Callable[[int, int, Tensor], None] | None = None
     tolerance: Callable[[int, int, Tensor], Tensor] = lambda _start, _stop, scores: torch.zeros_like(scores)
     pairs: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    cosines: bool = False
 
 
 def of_embeddings(
@@ -136,10 +138,15 @@ def _products(queries: _Side, gallery: _Side) -> Scores:
             np.einsum("nd,nd->n", q.numpy()[of_queries[part]], g.numpy()[items[part]], out=found[part])
         return found
 
+    # By Cauchy and Schwarz; half of what is allowed is left to the rounding of norms and products.
+    cosines = float(queries.norms.max() * gallery.norms.max()) <= 1 + _ROUNDING / 2
     # A copy of a long row would tie with it by `write` alone.
     known = q.device.type == "cpu" and not (queries.has_long_duplicates() or gallery.has_long_duplicates())
     return Scores(
-        *(len(q), len(g), q.dtype, q.device, write), tolerance=tolerance, pairs=pairs if known else None
+        *(len(q), len(g), q.dtype, q.device, write),
+        tolerance=tolerance,
+        pairs=pairs if known else None,
+        cosines=cosines,
     )
 
 
@@ -264,10 +271,15 @@ class Similarities:
     true: Int[np.ndarray, " bins"] = field(default_factory=lambda: np.zeros(BINS, np.int64))
     every: Int[np.ndarray, " bins"] = field(default_factory=lambda: np.zeros(BINS, np.int64))
 
-    def add(self, scores: Float[Tensor, "queries gallery"], trues: Float[Tensor, " pairs"]) -> None:
-        """Count a block of scores and those of its true pairs. Raises `DataError` for scores that are no cosines."""
-        self.every += _histogram(scores)
-        self.true += _histogram(trues)
+    def add(
+        self, scores: Float[Tensor, "queries gallery"], trues: Float[Tensor, " pairs"], *, sure: bool = False
+    ) -> None:
+        """Count a block of scores and those of its true pairs.
+
+        Raises `DataError` for scores that are no cosines, unless the caller is `sure` that they are.
+        """
+        self.every += _histogram(scores, sure)
+        self.true += _histogram(trues, sure)
 
     @property
     def overlap(self) -> float:
@@ -288,17 +300,12 @@ class Similarities:
         }
 
 
-def _histogram(scores: Tensor) -> Int[np.ndarray, " bins"]:
+def _histogram(scores: Tensor, sure: bool) -> Int[np.ndarray, " bins"]:
     # int64: 100,000 × 500,000 pairs are more than 2^32.
     counts = torch.zeros(BINS + 1, dtype=torch.int64, device=scores.device)
     for chunk in torch.split(scores.flatten(), _CHUNK) if scores.numel() else ():
-        lowest, highest = (float(edge) for edge in torch.aminmax(chunk))
-        # Without this test, products of rows that are not normalised would lie in no bin.
-        if max(-lowest, highest) > 1 + _ROUNDING:
-            raise DataError(
-                f"overlap-S is of cosines, from -1 to 1, and a score is {max(lowest, highest, key=abs):.4g}; "
-                "L2-normalise the embeddings"
-            )
+        if not sure:
+            _expect_cosines(chunk)
         # 200 bins and one for 1 itself fit into a byte: bincount then reads an eighth of what it would of integers.
         bins = chunk.add(1).mul_(BINS / 2)
         # numpy's cast takes a fifth of the time of torch's
@@ -306,3 +313,13 @@ def _histogram(scores: Tensor) -> Int[np.ndarray, " bins"]:
         counts += torch.bincount(bytes_, minlength=BINS + 1)
     counts[BINS - 1] += counts[BINS]
     return np.asarray(counts[:BINS].cpu().numpy())
+
+
+def _expect_cosines(scores: Tensor) -> None:
+    lowest, highest = (float(edge) for edge in torch.aminmax(scores))
+    # Without this test, products of rows that are not normalised would lie in no bin.
+    if max(-lowest, highest) > 1 + _ROUNDING:
+        raise DataError(
+            f"overlap-S is of cosines, from -1 to 1, and a score is {max(lowest, highest, key=abs):.4g}; "
+            "L2-normalise the embeddings"
+        )
