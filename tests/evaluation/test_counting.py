@@ -159,6 +159,27 @@ def test_copies_of_a_long_row_tie_in_both_directions() -> None:
         assert set(found.first_ranks[above].tolist()) == {41}
 
 
+def test_a_true_pair_is_in_the_bin_of_its_score() -> None:
+    # codes of ±0.1, whose cosines all lie on edges of bins: rounding decides, and once for a pair
+    rng = np.random.default_rng(0)
+    images, sentences = ((rng.choice([-1, 1], (count, 100)) / 10).astype(np.float32) for count in (40, 90))
+    # all pairs are true, so that each bin has as many true ones as scores
+    pair = Relevance.from_groups([0] * 40, [0] * 90), Relevance.from_groups([0] * 90, [0] * 40)
+    similarities = rank_both(images, sentences, *pair, [Overlap()])[0].similarities
+    assert similarities is not None
+    assert similarities.every.tolist() == similarities.true.tolist()
+
+
+def test_a_short_chunk_is_counted_behind_a_long_one() -> None:
+    # what was seen of the long chunk lies behind the short one's place
+    long, short = torch.zeros(1, 8000), torch.zeros(1, 4000)
+    long[0, 7990] = 5.0
+    seen = Reached(torch.ones(2, 1), axis=0)
+    seen.add(long, 0)
+    seen.add(short, 1)
+    assert seen.counts().tolist() == [[1], [0]]
+
+
 @pytest.mark.parametrize("most", [0, 1 << 20])
 def test_many_matches_are_ranked_either_way(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     monkeypatch.setattr(ranking, "_PAIRS", most)
