@@ -40,6 +40,8 @@ def make_run(folder: Path) -> tuple[Path, Path]:
     small = [] if SHORT else ["model.backbone.weights=null", "model.text.width=0.25"]
     recipe = change(recipe.replace(stages=(first,)), [*small, *once])
     data = open_dataset(f"folder:{pictures}")
+    # compiled once, as an installed package is, also where the environment forbids to keep what is compiled
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["LIMNER_CACHE"] = str(folder / "cache")
     train(recipe, data.split("train"), data.split("val"), run, cpu=True)
     return run, pictures

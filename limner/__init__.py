@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from limner.data.readers import open_dataset
     from limner.data.records import Dataset, Record
     from limner.evaluation.arrays import Results
-    from limner.hub import push
+    from limner.hub.push import push
     from limner.inference.import_model import import_model
     from limner.inference.trained import load_model as load
     from limner.library import bench, evaluate, train

@@ -67,19 +67,20 @@ def evaluate(
             return rank_both(*pair, of_images, of_sentences, measures, block=block)
         places = _places(len(image_embeddings), images), _places(len(sentence_embeddings), sentences)
         return (
-            one_way(True, pair, places, of_images, measures),
-            one_way(False, pair[::-1], places[::-1], of_sentences, _without_overlap(measures)),
+            one_way(True, pair[0], pair[1], places, of_images, measures),
+            one_way(False, pair[1], pair[0], places[::-1], of_sentences, _without_overlap(measures)),
         )
 
     def one_way(
         to_text: bool,
-        pair: tuple[Array, ...],
-        places: tuple[np.ndarray, ...],
+        queries: Array,
+        gallery: Array,
+        places: tuple[np.ndarray, np.ndarray],
         relevance: Relevance,
         taken: Sequence[AnyMeasure],
     ) -> RankingResult:
         return rank_embeddings(
-            *(*pair, relevance, taken),
+            *(queries, gallery, relevance, taken),
             block=block,
             # Positions of the whole set, which is what a reranker's scorer knows pairs by.
             rescored=lambda scores: reranked(scores, reranking, to_text, *places),

@@ -175,8 +175,8 @@ def hgan_flickr8k() -> Recipe:
     place of BERT-base; the contrastive loss in place of Eq. 10 and 11, since each picture is a class of its own; soft
     attention (Eq. 3) in place of Gumbel top-k, as in `hgan-people`; AdamW, cosine; a hub correction. Words and phrases
     do not help here yet, so nothing is re-ranked: on validation (seed 0) the embedding has R@1 image→text / text→image
-    30.6 / 19.5, and with its first 20 re-ranked 17.7 / 13.1. Flickr8k test R@1 26.9 / 20.5 after stage 1, which
-    validation chooses (means of seeds 0, 1).
+    30.6 / 19.5, and with its first 20 re-ranked 17.7 / 13.1. Flickr8k test R@1 27.0 / 20.8 after stage 1, which
+    validation chooses (means of seeds 0, 1, 2).
     `limner train hgan-flickr8k --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`, and where no hub can
     be reached `--set model.text.bert.model=FOLDER` (docs/models.md).
     """

@@ -8,9 +8,7 @@ query y = b + g, coded in the same way, Cauchy and Schwarz say
 `c·b` is a sum of integers and has no error. The kernel is that of numkong, which comes with usearch; numpy has none.
 """
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -27,9 +25,6 @@ _MOST = 127
 
 _BLOCK = 1 << 17
 """Numbers coded at once: 512 KiB, which stay in a core's cache."""
-
-_SHARE = 1 << 22
-"""Bytes of codes that a thread reads at least: a fifth of a millisecond, of which starting it takes a part."""
 
 _MOST_DIMS = (2**31 - 1) // _MOST**2
 """Longest vectors of which the kernel's sums of 32 bits cannot overflow."""
@@ -100,33 +95,10 @@ class Int8Codes:
         one = Int8Codes.of(query[None])
         assert product is not None
         assert one is not None
-        shares = min(_threads(), self.codes.size // _SHARE)
-        if shares < 2:
-            coarse = np.asarray(product(one.codes, self.codes, metric="dot", out_dtype="float32"))[0]
-        else:
-            # the kernel has one thread, and leaves Python to others meanwhile; a sum of integers is the same in each
-            parts = _pool(os.getpid()).map(
-                lambda codes: np.asarray(product(one.codes, codes, metric="dot", out_dtype="float32"))[0],
-                np.array_split(self.codes, shares),
-            )
-            coarse = np.concatenate(list(parts))
+        coarse = np.asarray(product(one.codes, self.codes, metric="dot", out_dtype="float32"))[0]
         coarse *= self.scales * one.scales
         # the query's norm is at most that of its codes and of what they leave out together
         return coarse, self.lengths * one.residuals + self.residuals * (one.lengths + one.residuals)
-
-
-def _threads() -> int:
-    """Threads of a pass: as many as a product of matrices has."""
-    try:
-        return int(os.environ["OMP_NUM_THREADS"])
-    except (KeyError, ValueError):
-        return os.cpu_count() or 1
-
-
-@cache
-def _pool(process: int) -> ThreadPoolExecutor:
-    """Threads of a process: one that is forked off has none of its parent's, but would wait for them."""
-    return ThreadPoolExecutor(_threads(), "int8-codes")
 
 
 def _norms(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:

@@ -1,8 +1,6 @@
 """Exact search against its slow twin, a stable sort of the scores of all rows, over data that is hard for codes."""
 
 import doctest
-import multiprocessing
-import os
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limner.search import int8_codes
 from limner.search import vectors as module
 from limner.search.int8_codes import Int8Codes, kernel
 from limner.search.vectors import Vectors, top
@@ -109,9 +106,6 @@ def test_the_first_rows_are_those_of_the_slow_twin(
         patch.setattr(module, "_PRODUCTS", 800)
         patch.setattr(module, "_WAITING", int(rng.choice([100, 2000, 1 << 20])))
         patch.setattr(module, "_BLOCK", 7)
-        # the pass over the codes in one thread, or in up to three
-        patch.setattr(int8_codes, "_threads", lambda: 3)
-        patch.setattr(int8_codes, "_SHARE", int(rng.choice([1, 5000, 1 << 22])))
         vectors = Vectors(matrix)
         vectors.prepare()
         queries = queries_of(rng, matrix, 9)
@@ -178,31 +172,6 @@ def test_the_first_search_makes_no_codes_and_the_second_does(monkeypatch: pytest
     once = Vectors(matrix)
     once.first(matrix[3], 5)
     assert once._codes is None
-
-
-def test_threads_of_a_pass_are_those_of_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert int8_codes._threads() == 3
-    for other in ("", "4,2"):
-        monkeypatch.setenv("OMP_NUM_THREADS", other)
-        assert int8_codes._threads() == os.cpu_count()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_process_that_is_forked_off_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would wait for ever for those of its parent."""
-    monkeypatch.setattr(int8_codes, "_threads", lambda: 2)
-    monkeypatch.setattr(int8_codes, "_SHARE", 1)
-    matrix = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
-    codes = Int8Codes.of(matrix)
-    assert codes is not None
-    codes.products(matrix[0])
-    child = multiprocessing.get_context("fork").Process(target=codes.products, args=(matrix[0],))
-    child.start()
-    child.join(20)
-    ended = child.exitcode
-    child.kill()
-    assert ended == 0
 
 
 def test_without_the_kernel_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,11 @@ def test_a_picture_is_decoded_once_and_not_where_the_model_works(
     content = draw(tmp_path / "a.png", 99).read_bytes()
     expected = engine.answer(Query(image=content, k=3))
     query = with_pixels(engine, Query(image=content, k=3), 100)
-    monkeypatch.delattr(type(engine.encoder), "prepare_image")
+
+    def refused(*given: object) -> None:
+        raise AssertionError("decoded again")
+
+    monkeypatch.setattr(type(engine.encoder), "prepare_image", refused)
     assert [hit.id for hit in engine.answer(query).hits] == [hit.id for hit in expected.hits]
 
 
