@@ -154,7 +154,7 @@ class RankingAccumulator:
         )
 
 
-# Measured with it: 5,000 × 25,000 in 3.8 s, 148 MB above the embeddings at 100,000 × 500,000.
+# Measured with it: 5,000 × 25,000, both directions, in 4.3 s on one thread, 96 to 119 MB above the embeddings.
 _BLOCK = 1 << 24
 """Scores held at once: 64 MiB of float32."""
 
