@@ -20,6 +20,10 @@ from limner.evaluation.ties import row_norms, tolerance_of_unit_rows
 _CHUNK = 1 << 17
 """Scores put into bins at once: 512 KiB of float32, which stay in a core's cache from one step to the next."""
 
+_ALONE = 1 << 15
+"""Bins counted at once: as many as torch leaves to one thread. Two waited for those of numpy's product, which spin for a
+while: 0.8 s in place of 0.3 s for 5,000 × 25,000."""
+
 _LONG = 1.5
 """From so many times the median norm on, the tolerance may not cover what products of equal rows differ by."""
 
@@ -307,12 +311,20 @@ def _histogram(scores: Tensor, sure: bool) -> Int[np.ndarray, " bins"]:
         if not sure:
             _expect_cosines(chunk)
         # 200 bins and one for 1 itself fit into a byte: bincount then reads an eighth of what it would of integers.
-        bins = chunk.add(1).mul_(BINS / 2)
-        # numpy's cast takes a fifth of the time of torch's
-        bytes_ = torch.from_numpy(bins.numpy().astype(np.uint8)) if bins.device.type == "cpu" else bins.byte()
-        counts += torch.bincount(bytes_, minlength=BINS + 1)
+        for few in torch.split(_bins(chunk), _ALONE):
+            counts += torch.bincount(few, minlength=BINS + 1)
     counts[BINS - 1] += counts[BINS]
     return np.asarray(counts[:BINS].cpu().numpy())
+
+
+def _bins(scores: Float[Tensor, " scores"]) -> Tensor:
+    """The bin of each score, a byte."""
+    if scores.device.type != "cpu":
+        return scores.add(1).mul_(BINS / 2).byte()
+    # numpy's cast takes a fifth of the time of torch's
+    bins = scores.numpy() + np.float32(1)
+    bins *= np.float32(BINS / 2)
+    return torch.from_numpy(bins.astype(np.uint8))
 
 
 def _expect_cosines(scores: Tensor) -> None:
