@@ -21,8 +21,9 @@ _CHUNK = 1 << 17
 """Scores put into bins at once: 512 KiB of float32, which stay in a core's cache from one step to the next."""
 
 _ALONE = 1 << 15
-"""Bins counted at once: as many as torch leaves to one thread. Two waited for those of numpy's product, which spin for a
-while: 0.8 s in place of 0.3 s for 5,000 × 25,000."""
+"""Bins counted at once: as many as torch leaves to one thread.
+
+Two waited for those of numpy's product, which spin for a while: 0.8 s in place of 0.3 s for 5,000 × 25,000."""
 
 _LONG = 1.5
 """From so many times the median norm on, the tolerance may not cover what products of equal rows differ by."""
