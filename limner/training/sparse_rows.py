@@ -49,13 +49,15 @@ class RowOptimiser(torch.optim.Optimizer):
         self._inner.state = defaultdict(dict, {rows: own})
         self._inner.step()
         parameter[places] = rows
-        for name, value in self._inner.state[rows].items():
+        # Taken out: kept until the next step, it would be memory for the drawn rows and their moments.
+        for name, value in self._inner.state.pop(rows).items():
             if value.shape != rows.shape:
                 state[name] = value
                 continue
             if name not in state:
                 state[name] = torch.zeros_like(parameter)
             state[name][places] = value
+        self._inner.param_groups = []
 
 
 def with_dense_gradients(parameters: Iterable[Tensor]) -> Iterator[Tensor]:
@@ -96,17 +98,14 @@ def join_rows(parameters: Iterable[nn.Parameter], accelerator: Accelerator) -> N
             continue
         gradient = gradient.coalesce()
         if accelerator.num_processes > 1:
-            # Each draws its own rows, and not always as many; -1 fills up the shorter ones.
-            places = _gathered(gradient.indices()[0], accelerator, fill=-1)
-            values = _gathered(gradient.values(), accelerator, fill=0)
-            drawn = places >= 0
-            mean = values[drawn] / accelerator.num_processes
+            places = gradient.indices()[0]
+            # Not always as many rows: the shorter ones are filled up with zeros for the last row.
+            places = accelerator.pad_across_processes(places, pad_index=int(places[-1]))
+            values = accelerator.pad_across_processes(gradient.values()) / accelerator.num_processes
             gradient = torch.sparse_coo_tensor(
-                places[drawn][None], mean, gradient.shape, check_invariants=False
+                accelerator.gather(places)[None],
+                accelerator.gather(values),
+                gradient.shape,
+                check_invariants=False,
             ).coalesce()
         parameter.grad = gradient
-
-
-def _gathered(rows: Tensor, accelerator: Accelerator, *, fill: int) -> Tensor:
-    found: Tensor = accelerator.gather(accelerator.pad_across_processes(rows, pad_index=fill))
-    return found

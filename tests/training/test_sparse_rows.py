@@ -229,6 +229,8 @@ for step in range(3):
         everyone = accelerator.gather(gradient[None])
         torch.testing.assert_close(weight.grad.to_dense(), everyone.mean(0))
         assert not torch.equal(everyone[0], everyone[1])
+        drawn = everyone.abs().sum(0).reshape(9, -1).sum(1).nonzero()[:, 0]
+        assert torch.equal(weight.grad.indices()[0], drawn)
     optimiser.step()
     for weight in network.parameters():
         everyone = accelerator.gather(weight.detach()[None])
