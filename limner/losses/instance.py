@@ -46,8 +46,8 @@ class Instance(LossSettings):
     """Classes whose logits are held at once, for very many of them; None = all. Loss and gradient are the same but for
     rounding; beside bf16, blocks are in float32."""
     sample: float = Field(default=1.0, gt=0, le=1)
-    """Share of the classes that a step learns from: those of the batch, the rest drawn (Partial FC, a departure); errors
-    are then among these. 1 = all."""
+    """Share of the classes that a step learns from: the batch's, the rest drawn (Partial FC, a departure); errors are
+    then among these. 1 = all."""
 
     lasting: ClassVar[tuple[str, ...]] = ("bias", "initial")
 
@@ -96,11 +96,11 @@ class InstanceLoss(Loss):
     - `scale`: None as the paper. A number is a **departure**: features and rows of W are L2-normalised and
       the cosine is multiplied by it, which bounds the logits and trains the angle that retrieval ranks by.
     - `smoothing`: label smoothing in [0, 1); 0 as the paper.
-    - `sample`, set after it is made: below 1 it is a **departure**, Partial FC (An et al., ICCVW 2021, arXiv 2010.05222,
-      and CVPR 2022, arXiv 2203.15565). In training mode the softmax goes over the classes of the batch and others drawn
-      uniformly for each call, `round(sample × identities)` together or more if the batch has more; label smoothing is
-      over the same. The gradients of `weight` and `bias` are sparse and hold the drawn rows, for an optimiser that takes
-      such (`limner.training.sparse_rows.RowOptimiser`).
+    - `sample`, an attribute: below 1 it is a **departure**, Partial FC (An et al., ICCVW 2021, arXiv 2010.05222, and
+      CVPR 2022, arXiv 2203.15565). In training mode softmax and label smoothing go over the classes of the batch and
+      others drawn uniformly for each call, `round(sample × identities)` together, or more if the batch has more. The
+      gradients of `weight` and `bias` are sparse and hold the drawn rows alone, for an optimiser that takes such
+      (`limner.training.sparse_rows.RowOptimiser`).
 
     The rows of W are drawn with standard deviation 1/√dim, so that features of unit variance give logits of it.
     """
@@ -206,8 +206,8 @@ class InstanceLoss(Loss):
         """The losses "visual", "textual" and "joint" that have a weight, and NAME_error of each.
 
         The error is the share of the batch whose class does not have the highest logit, in percent (Figure 8). Dropout
-        before the classifier counts as in the loss. With a `sample` below 1 one draw serves all of them, and the error is
-        among the drawn classes, which is less than among all.
+        before the classifier counts as in the loss. With a `sample` below 1 one draw serves all of them, and the error
+        is among the drawn classes: at most that among all.
         """
         weight, bias, places = self._learnt(batch.classes)
         if self.block is not None:

@@ -14,10 +14,10 @@ from torch import Tensor
 def draw_classes(own: Int64[Tensor, " batch"], classes: int, share: float) -> Int64[Tensor, " drawn"]:
     """The classes of a batch, `own`, and others drawn uniformly without replacement: `share` of all `classes`.
 
-    They are in ascending order, `round(share × classes)` of them, or more if the batch alone has more. Drawn from torch's
-    global generator of the device of `own`.
+    They are in ascending order, `round(share × classes)` of them, or more if the batch alone has more. Drawn from
+    torch's global generator of the device of `own`.
     """
-    own = own.unique()
+    own = torch.unique(own)
     free = torch.ones(classes, dtype=torch.bool, device=own.device)
     free[own] = False
     others = free.nonzero()[:, 0]

@@ -100,7 +100,10 @@ def test_loss_and_gradients_are_those_of_a_softmax_over_the_drawn_rows(
         logits = logits + shifts
     torch.autograd.backward(F.cross_entropy(logits, torch.tensor(places), label_smoothing=smoothing))
     torch.autograd.backward(found)
-    pairs = [(features.grad, given_features.grad), *_sparse(loss.weight.grad, rows.grad, drawn, classes, share)]
+    pairs = [
+        (features.grad, given_features.grad),
+        *_sparse(loss.weight.grad, rows.grad, drawn, classes, share),
+    ]
     if loss.bias is not None and shifts is not None:
         pairs += _sparse(loss.bias.grad, shifts.grad, drawn, classes, share)
     for ours, theirs in pairs:

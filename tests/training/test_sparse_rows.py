@@ -177,8 +177,7 @@ def test_a_clipped_norm_counts_sparse_gradients() -> None:
 def _sampled(recipe: Recipe) -> Recipe:
     """The toy recipe with half of its classes a step, in all ways: clipped, averaged, with a bias, in blocks."""
     first, second = (
-        stage.with_losses(Instance(dropout=0.2, scale=10.0, bias=True, sample=0.5))
-        for stage in recipe.stages
+        stage.with_losses(Instance(dropout=0.2, scale=10.0, bias=True, sample=0.5)) for stage in recipe.stages
     )
     first = first.replace(epochs=2, batch=4, optimiser=first.optimiser.replace(clip=0.5))
     second = second.replace(epochs=1, batch=4, average={}, losses=(Instance(bias=True, sample=0.5, block=2),))
