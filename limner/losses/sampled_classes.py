@@ -42,7 +42,7 @@ class _Rows(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor, places: Tensor) -> Tensor:
         ctx.save_for_backward(places)
         ctx.shape = table.shape
-        return table[places]
+        return table.index_select(0, places)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:

@@ -38,17 +38,18 @@ class RowOptimiser(torch.optim.Optimizer):
 
     def _step(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         places, state = gradient.indices()[0], self.state[parameter]
-        rows = nn.Parameter(parameter[places])
+        rows = nn.Parameter(parameter.index_select(0, places))
         rows.grad = gradient.values()
         # torch's own arithmetic, by its optimiser with these rows for its only parameter
         self._inner.param_groups = [{**group, "params": [rows]}]
         # what has another shape, the number of steps, is of all rows
         own = {
-            name: value[places] if value.shape == parameter.shape else value for name, value in state.items()
+            name: value.index_select(0, places) if value.shape == parameter.shape else value
+            for name, value in state.items()
         }
         self._inner.state = defaultdict(dict, {rows: own})
         self._inner.step()
-        parameter[places] = rows
+        parameter.index_copy_(0, places, rows)
         # Taken out: kept until the next step, it would be memory for the drawn rows and their moments.
         for name, value in self._inner.state.pop(rows).items():
             if value.shape != rows.shape:
@@ -56,7 +57,7 @@ class RowOptimiser(torch.optim.Optimizer):
                 continue
             if name not in state:
                 state[name] = torch.zeros_like(parameter)
-            state[name][places] = value
+            state[name].index_copy_(0, places, value)
         self._inner.param_groups = []
 
 
