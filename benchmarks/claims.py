@@ -355,6 +355,10 @@ OTHERS = {
             ),
         ),
     ),
+    "cluster_index": Claim(
+        "on one machine, `limner index --cluster local` takes at most 10 % more time than without, beyond its start",
+        (Limit("`limner index --cluster local`, beyond its start", ("ratio",), "× without", at_most=1.1),),
+    ),
     "tower_memory": Claim(
         "chunks, checkpointing and LoRA each tune a pair in less memory than the whole batch",
         (

@@ -58,6 +58,10 @@ class ChangedPictureError(StoreError):
     """A picture's file is gone, or is no longer the one that was indexed."""
 
 
+class ClusterError(LimnerError):
+    """A cluster cannot be reached, or its workers cannot work."""
+
+
 class SearchTimeoutError(LimnerError):
     """A search took longer than its caller allows."""
 

@@ -1,6 +1,7 @@
 """`limner index`, `limner index-sentences` and `limner reindex`."""
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +9,17 @@ import typer
 
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Batch, Cpu, Engine, NewStoreFolder, NoModel, Stage, StoreFolder, device
+from limner.cli.options import (
+    Batch,
+    ClusterAddress,
+    Cpu,
+    Engine,
+    NewStoreFolder,
+    NoModel,
+    Stage,
+    StoreFolder,
+    device,
+)
 from limner.cli.options import engine as chosen_engine
 from limner.cli.schemas import Indexed, SentencesIndexed
 from limner.errors import DataError, SettingsError
@@ -17,6 +28,8 @@ if TYPE_CHECKING:
     from limner.data.records import Dataset
     from limner.export.exported import ExportedModel
     from limner.inference import TrainedModel
+    from limner.search.batch_look import Workers
+    from limner.search.cluster import Cluster
     from limner.search.sentences import Sentence
     from limner.search.store_files import StoreFiles
     from limner.types import Encoder
@@ -79,6 +92,7 @@ def index_command(
     stage: Stage = None,
     engine: Engine = "torch",
     cpu: Cpu = False,
+    cluster: ClusterAddress = None,
 ) -> Indexed:
     """Add pictures or a dataset to a store.
 
@@ -96,6 +110,7 @@ def index_command(
             "--batch": batch != _BATCH,
             "--engine": engine != "torch",
             "--cpu": cpu,
+            "--cluster": cluster,
         }
         if given := [name for name, value in needless.items() if value]:
             raise SettingsError(
@@ -125,25 +140,50 @@ def index_command(
         # a run and no pair: it is in the hub's cache, and used as one of this machine
         run = _run_of_the_hub(str(run), store) or run
     encoder: Encoder
-    if is_hub_name(str(run)):
-        encoder, opened = _of_the_hub(str(run), store, regions, device(cpu), engine)
-    elif is_export(run):
-        _refuse_for_exports(stage=stage, engine=engine, cpu=cpu)
-        encoder, opened = _of_export(run, store, keep_model=not no_model, regions=regions)
-    else:
-        encoder, opened = _of_run(
-            run, store, stage=stage, keep_model=not no_model, regions=regions, cpu=cpu, engine=engine
-        )
-    if dataset is not None:
-        summary = _index_dataset(encoder, opened, dataset, split, batch)
-    else:
-        with counting("pictures") as progress:
-            summary = index_pictures(
-                encoder, opened, pictures or [], metadata=notes, batch_size=batch, progress=progress
+    with _connected(cluster) as connection:
+        if is_hub_name(str(run)):
+            encoder, opened = _of_the_hub(str(run), store, regions, device(cpu), engine)
+        elif is_export(run):
+            _refuse_for_exports(stage=stage, engine=engine, cpu=cpu)
+            encoder, opened = _of_export(run, store, keep_model=not no_model, regions=regions)
+        else:
+            encoder, opened = _of_run(
+                run, store, stage=stage, keep_model=not no_model, regions=regions, cpu=cpu, engine=engine
             )
+        workers = None if connection is None else _workers(connection, encoder, opened, cpu, engine)
+        if dataset is not None:
+            summary = _index_dataset(encoder, opened, dataset, split, batch, workers)
+        else:
+            with counting("pictures") as progress:
+                summary = index_pictures(
+                    encoder,
+                    opened,
+                    pictures or [],
+                    metadata=notes,
+                    batch_size=batch,
+                    cluster=workers,
+                    progress=progress,
+                )
     _say(summary, store, len(opened))
     _say_unused(summary, metadata)
     return _indexed(summary, store, len(opened))
+
+
+def _connected(cluster: str | None) -> "AbstractContextManager[Cluster | None]":
+    if cluster is None:
+        return nullcontext()
+    from limner.search.cluster import connected
+
+    return connected(cluster)
+
+
+def _workers(
+    cluster: "Cluster", encoder: "Encoder", store: "StoreFiles", cpu: bool, engine: str
+) -> "Workers":
+    from limner.search.cluster import loader
+
+    load = loader(encoder, cpu=cpu, engine=chosen_engine(engine))
+    return cluster.workers(load, encoder.fingerprint, regions=store.region_shape is not None, cpu=cpu)
 
 
 def _index_vectors(name: str, store: Any, vectors: Path, metadata: Path | None) -> Indexed:
@@ -246,12 +286,19 @@ def _refuse_for_exports(*, stage: str | None, engine: str, cpu: bool) -> None:
 
 
 def _index_dataset(
-    encoder: "Encoder", store: "StoreFiles", dataset: "Dataset", split: str | None, batch: int
+    encoder: "Encoder",
+    store: "StoreFiles",
+    dataset: "Dataset",
+    split: str | None,
+    batch: int,
+    workers: "Workers | None",
 ) -> "IndexReport":
     from limner.search.index_dataset import index_dataset
 
     with counting_each("pictures") as progress:
-        return index_dataset(encoder, store, dataset, split=split, batch_size=batch, progress=progress)
+        return index_dataset(
+            encoder, store, dataset, split=split, batch_size=batch, cluster=workers, progress=progress
+        )
 
 
 @command(app, "index-sentences")

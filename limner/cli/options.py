@@ -76,6 +76,14 @@ Engine = Annotated[
         help="What runs the image backbone: torch, or openvino (CPU only; needs limner[openvino]).",
     ),
 ]
+ClusterAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="local|ray://HOST:PORT",
+        help="Let workers of a Ray cluster read and encode the pictures (docs/searching.md; needs limner[cluster]).",
+    ),
+]
 
 ProtocolName = Annotated[
     str | None,

@@ -53,6 +53,23 @@ def is_another(before: StoredImage | None, now: StoredImage) -> bool:
     return before is not None and before.sha256 != now.sha256 and before.identity != now.identity
 
 
+def look_at_time(path: str, stored: StoredImage, note: Note | None) -> Seen | None:
+    """The look at an image whose size and time of change are the stored ones; None if its file has to be read."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
+        same = found.st_size == stored.size and found.st_mtime_ns == stored.mtime
+        if not (same and stat.S_ISREG(found.st_mode)):
+            return None
+        return _settled(stored, _known(stored, note), stored.mtime)
+    # the look that reads it tells the reason
+    except (OSError, ImageError):
+        return None
+
+
+def _known(stored: StoredImage | None, note: Note | None) -> Note:
+    return note or (Note(stored.identity, stored.metadata, stored.taken) if stored else Note())
+
+
 def look_at(
     path: str, stored: StoredImage | None, note: Note | None, prepare: Callable[[ImageSource], Pixels]
 ) -> Seen | str:
@@ -66,7 +83,7 @@ def look_at(
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
         if not stat.S_ISREG(before.st_mode):
             return "not a regular file"
-        known = note or (Note(stored.identity, stored.metadata, stored.taken) if stored else Note())
+        known = _known(stored, note)
         if stored and stored.size == before.st_size and stored.mtime == before.st_mtime_ns:
             return _settled(stored, known, stored.mtime)
         source: str | PictureBytes = path

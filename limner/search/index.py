@@ -10,27 +10,27 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from limner.data.images import local_time
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.export.exported import ExportedModel, is_export, load_export
+from limner.search.batch_look import EncodedBatch, Looked, Task, Workers, encode_batch
 from limner.search.entry import StoredImage, to_json
 from limner.search.find_pictures import find_pictures
-from limner.search.image_look import Note, Seen, is_another, look_at
+from limner.search.image_look import Note, Seen, is_another, look_at, look_at_time
 from limner.search.metadata import read_metadata
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, store_path
 from limner.search.stored_model import store_of_export
-from limner.types import Encoder, RegionFeatures
+from limner.types import Encoder
 from limner.wire import IndexReport
+
+_T = TypeVar("_T")
 
 _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
 
@@ -175,6 +175,7 @@ def index_pictures(
     metadata: Mapping[str, Mapping[str, Any]] | None = None,
     batch_size: int = 64,
     workers: int | None = None,
+    cluster: Workers | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexReport:
     """Add the images of files and folders (see `limner.search.index`) to a store of the same model.
@@ -184,7 +185,9 @@ def index_pictures(
     given. An image that it does not name keeps its facts, also when its bytes change.
     `batch_size` images are encoded at once, `workers` threads decode (default: one a core), and at most four batches
     are in memory, decoded or encoded. Several batches are committed together; an error or Ctrl-C commits what is whole.
-    `progress` is called with the images done and their total. The store is held for writing from first to last.
+    With a `cluster` (`limner.search.cluster`) its workers read, decode and encode lists of `batch_size` images; here it
+    is looked which images are known, and written. `progress` is called with the images done and their total. The store
+    is held for writing from first to last.
 
     Raises `StoreError` for another model's store and for one that another process writes to, `DataError` for
     paths that do not exist and metadata that JSON cannot hold, `SettingsError` for sizes below 1. An image that
@@ -207,38 +210,47 @@ def index_pictures(
         def look(path: str) -> Seen | str:
             return look_at(path, stored.get(path), notes.get(path), encoder.prepare_image)
 
+        done = 0
+
+        def tell(count: int) -> None:
+            nonlocal done
+            done += count
+            if progress:
+                progress(done, len(pictures))
+
         skipped = list(found.unlisted)
         # one thread encodes: a second batch at the same time would share its cores with the first one
         with ThreadPoolExecutor(workers) as threads, ThreadPoolExecutor(1) as encoding:
             writer = _Writer(encoder, store, stored, batch_size, encoding)
             try:
-                # two batches decoded ahead, one that is encoded, one that is written: the four that memory holds
-                for done, (path, seen) in enumerate(_ahead(threads, look, pictures, 2 * batch_size), start=1):
-                    if isinstance(seen, str):
-                        skipped.append((path, seen))
-                    else:
-                        writer.take(seen)
-                    if progress:
-                        progress(done, len(pictures))
+                if cluster is not None:
+                    lists = _unread(threads, stored, notes, pictures, batch_size, writer, tell)
+                    for looked in cluster.looks(lists):
+                        skipped += looked.skipped
+                        writer.take_looked(looked)
+                        tell(len(looked))
+                else:
+                    # two batches decoded ahead, one that is encoded, one that is written: the four that memory holds
+                    for path, seen in _ahead(threads, look, pictures, 2 * batch_size):
+                        if isinstance(seen, str):
+                            skipped.append((path, seen))
+                        else:
+                            writer.take(seen)
+                        tell(1)
                 writer.finish()
             except BaseException:
                 writer.break_off()
                 raise
+    if cluster is not None:
+        # answers come in any order
+        places = {path: -1 for path, _ in skipped}
+        places |= {path: place for place, path in enumerate(pictures) if path in places}
+        skipped.sort(key=lambda one: places[one[0]])
     # told, not refused: one file of metadata may serve several folders
     unused = tuple(sorted(notes.keys() - set(pictures)))
     return IndexReport(
         **writer.counts, skipped=tuple(skipped), passed_over=found.passed_over, unused_metadata=unused
     )
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """A batch of images with all that is written of them."""
-
-    entries: list[StoredImage]
-    vectors: np.ndarray
-    region_features: RegionFeatures | None
-    thumbnails: list[bytes | None]
 
 
 class _Writer:
@@ -259,7 +271,7 @@ class _Writer:
         self._writer = store.writer()
         self._fresh: list[Seen] = []
         self._kept: list[StoredImage] = []
-        self._encoding: Future[_Batch] | None = None
+        self._encoding: Future[EncodedBatch] | None = None
 
     def take(self, seen: Seen) -> None:
         self.counts[seen.outcome] += 1
@@ -271,6 +283,15 @@ class _Writer:
             self._pass_on()
         if len(self._kept) == _KEPT_BATCH:
             self._rewrite()
+
+    def take_looked(self, looked: Looked) -> None:
+        """Take what a worker made of a list of images."""
+        for seen in looked.settled:
+            self.take(seen)
+        if looked.batch is not None:
+            for seen in looked.batch.seen:
+                self.counts[seen.outcome] += 1
+            self._add(looked.batch)
 
     def finish(self) -> None:
         self._pass_on()
@@ -304,15 +325,8 @@ class _Writer:
             self._add(self._encoding.result())
             self._encoding = None
 
-    def _encoded(self, seen: list[Seen]) -> _Batch:
-        pixels = np.stack([image.pixels for image in seen if image.pixels is not None])
-        reranker = self.encoder.reranker if self.store.region_shape is not None else None
-        return _Batch(
-            [image.entry for image in seen],
-            self.encoder.encode_pixels(pixels),
-            None if reranker is None else reranker.region_features(pixels),
-            [image.thumbnail for image in seen],
-        )
+    def _encoded(self, seen: list[Seen]) -> EncodedBatch:
+        return encode_batch(self.encoder, seen, regions=self.store.region_shape is not None)
 
     def _rewrite(self) -> None:
         if self._kept:
@@ -320,12 +334,14 @@ class _Writer:
             self._kept = []
             self._commit_if_due()
 
-    def _add(self, batch: _Batch) -> None:
+    def _add(self, batch: EncodedBatch) -> None:
+        entries = [seen.entry for seen in batch.seen]
         # before the rows: killed in between, the next call still knows whose sentences these were
         self.counts["forgotten"] += self.store.sentences.delete(
-            [entry.path for entry in batch.entries if is_another(self._stored.get(entry.path), entry)], "path"
+            [entry.path for entry in entries if is_another(self._stored.get(entry.path), entry)], "path"
         )
-        self._writer.add(batch.entries, batch.vectors, batch.region_features, batch.thumbnails)
+        thumbnails = [seen.thumbnail for seen in batch.seen]
+        self._writer.add(entries, batch.vectors, batch.region_features, thumbnails)
         self._commit_if_due()
 
     def _commit_if_due(self) -> None:
@@ -333,11 +349,40 @@ class _Writer:
             self._writer.commit()
 
 
+def _unread(
+    threads: ThreadPoolExecutor,
+    stored: Mapping[str, StoredImage],
+    notes: Mapping[str, Note],
+    pictures: list[str],
+    batch_size: int,
+    writer: _Writer,
+    tell: Callable[[int], None],
+) -> Iterator[list[Task]]:
+    """Yield lists of images whose files have to be read; those that the store has as they are, are taken here."""
+
+    def look(path: str) -> Seen | None:
+        known = stored.get(path)
+        return None if known is None else look_at_time(path, known, notes.get(path))
+
+    tasks: list[Task] = []
+    for path, seen in _ahead(threads, look, pictures, 2 * batch_size):
+        if seen is not None:
+            writer.take(seen)
+            tell(1)
+            continue
+        tasks.append(Task(path, stored.get(path), notes.get(path)))
+        if len(tasks) == batch_size:
+            yield tasks
+            tasks = []
+    if tasks:
+        yield tasks
+
+
 def _ahead(
-    threads: ThreadPoolExecutor, look: Callable[[str], Seen | str], paths: list[str], window: int
-) -> Iterator[tuple[str, Seen | str]]:
+    threads: ThreadPoolExecutor, look: Callable[[str], _T], paths: list[str], window: int
+) -> Iterator[tuple[str, _T]]:
     """Yield results in order, with at most `window` of them begun and not yet taken."""
-    waiting: deque[tuple[str, Future[Seen | str]]] = deque()
+    waiting: deque[tuple[str, Future[_T]]] = deque()
     try:
         for path in paths:
             waiting.append((path, threads.submit(look, path)))
@@ -414,6 +459,7 @@ def index_files(
     missing: str,
     batch_size: int = 64,
     workers: int | None = None,
+    cluster: Workers | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexReport:
     """Index the image files that `facts` names by absolute path, with these facts.
@@ -429,6 +475,13 @@ def index_files(
     if not present:
         return IndexReport(skipped=tuple(sorted(gone)))
     summary = index_pictures(
-        encoder, store, present, metadata=facts, batch_size=batch_size, workers=workers, progress=progress
+        encoder,
+        store,
+        present,
+        metadata=facts,
+        batch_size=batch_size,
+        workers=workers,
+        cluster=cluster,
+        progress=progress,
     )
     return summary.model_copy(update={"skipped": (*summary.skipped, *sorted(gone)), "unused_metadata": ()})

@@ -13,6 +13,7 @@ from limner.data.readers.folder import SPLIT_SEED
 from limner.data.records import Dataset, Record
 from limner.data.splits import assign_splits, split_source
 from limner.errors import DataError
+from limner.search.batch_look import Workers
 from limner.search.index import index_files
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
@@ -31,13 +32,15 @@ def index_dataset(
     split: str | None = None,
     batch_size: int = 64,
     workers: int | None = None,
+    cluster: Workers | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> IndexReport:
     """Add the records of a dataset, or of one of its splits, to a store of the same model.
 
     An identity becomes the store's identity, `metadata` of a record and its labels become metadata, and so does its
     split (see `_tells_split`). Sentences of images that cannot be read are left out, and follow when a later call can
-    read the image. `progress` is called with "pictures" or "sentences", how many are done, and their total.
+    read the image. A `cluster` looks at the images, as in `index_pictures`; sentences are encoded here. `progress` is
+    called with "pictures" or "sentences", how many are done, and their total.
 
     Raises `DataError` if no image file of the records exists, for a split without records and for metadata called
     "path"; else what `limner.search.index.index_pictures` raises. Images that cannot be read are skipped and listed.
@@ -58,6 +61,7 @@ def index_dataset(
             missing="there is no such file",
             batch_size=batch_size,
             workers=workers,
+            cluster=cluster,
             progress=progress and partial(progress, "pictures"),
         )
         # a wrong folder, which a list of every record would not say
