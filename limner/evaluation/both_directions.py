@@ -9,11 +9,11 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError
 from limner.evaluation.curves import Curve, CurveMeasure
-from limner.evaluation.intervals import intervals
+from limner.evaluation.intervals import intervals_of_each
 from limner.evaluation.measures import STANDARD, Measure
 from limner.evaluation.names import AnyMeasure
 from limner.evaluation.per_query import QueryValues
-from limner.evaluation.ranking import RankingResult, rank_embeddings, rank_scores
+from limner.evaluation.ranking import RankingResult, rank_both, rank_embeddings, rank_scores
 from limner.evaluation.relevance import Relevance, group_codes
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import Reranking, reranked
@@ -22,8 +22,9 @@ from limner.evaluation.ties import TiedFigure
 
 Rows = slice | np.ndarray
 """Positions of some of the images or sentences."""
-Rank = Callable[[bool, Rows, Rows, Relevance, Sequence[AnyMeasure]], RankingResult]
-"""Ranks some sentences for some images, or the other way round, by their positions."""
+Rank = Callable[[Rows, Rows, Relevance, Relevance], tuple[RankingResult, RankingResult]]
+"""Ranks some sentences for some images and the other way round, by their positions; given is what is relevant to each
+image and to each sentence."""
 
 
 def evaluate(
@@ -59,17 +60,30 @@ def evaluate(
     _expect_rows(sentence_embeddings, sentence_groups, "sentence")
 
     def rank(
-        to_text: bool, images: Rows, sentences: Rows, relevance: Relevance, taken: Sequence[AnyMeasure]
-    ) -> RankingResult:
+        images: Rows, sentences: Rows, of_images: Relevance, of_sentences: Relevance
+    ) -> tuple[RankingResult, RankingResult]:
         pair = image_embeddings[images], sentence_embeddings[sentences]
-        queries, gallery = pair if to_text else pair[::-1]
+        if reranking is None:
+            return rank_both(*pair, of_images, of_sentences, measures, block=block)
         places = _places(len(image_embeddings), images), _places(len(sentence_embeddings), sentences)
-        query_places, gallery_places = places if to_text else places[::-1]
+        return (
+            one_way(True, pair[0], pair[1], places, of_images, measures),
+            one_way(False, pair[1], pair[0], places[::-1], of_sentences, _without_overlap(measures)),
+        )
+
+    def one_way(
+        to_text: bool,
+        queries: Array,
+        gallery: Array,
+        places: tuple[np.ndarray, np.ndarray],
+        relevance: Relevance,
+        taken: Sequence[AnyMeasure],
+    ) -> RankingResult:
         return rank_embeddings(
             *(queries, gallery, relevance, taken),
             block=block,
             # Positions of the whole set, which is what a reranker's scorer knows pairs by.
-            rescored=lambda scores: reranked(scores, reranking, to_text, query_places, gallery_places),
+            rescored=lambda scores: reranked(scores, reranking, to_text, *places),
         )
 
     return _reported(
@@ -102,12 +116,15 @@ def evaluate_scores(
     _expect_rows(scores.T, sentence_groups, "sentence")
 
     def rank(
-        to_text: bool, images: Rows, sentences: Rows, relevance: Relevance, taken: Sequence[AnyMeasure]
-    ) -> RankingResult:
+        images: Rows, sentences: Rows, of_images: Relevance, of_sentences: Relevance
+    ) -> tuple[RankingResult, RankingResult]:
         # In two steps: with two lists of positions numpy would take pairs of them, not rows and columns.
         part = scores[images][:, sentences]
-        # A view: blocks of its rows are copied as they are ranked.
-        return rank_scores(part if to_text else part.T, relevance, taken, block=block)
+        return (
+            rank_scores(part, of_images, measures, block=block),
+            # A view: blocks of its rows are copied as they are ranked.
+            rank_scores(part.T, of_sentences, _without_overlap(measures), block=block),
+        )
 
     return _reported(
         _Both(rank, image_groups, sentence_groups, labels, measures).measured(folds),
@@ -138,10 +155,14 @@ def _reported(
             },
         },
         provenance=dict(extra or {}),
-        intervals={
-            direction: intervals(queries, named) if named else {}
-            for direction, queries in measured.queries.items()
-        },
+        # both in one call: of as many images and groups, they share their draws
+        intervals=dict(
+            zip(
+                measured.queries,
+                intervals_of_each([(queries, named) for queries in measured.queries.values()]),
+                strict=True,
+            )
+        ),
     )
 
 
@@ -243,10 +264,8 @@ class _Both:
         else:
             labels = self.labels[0][images], self.labels[1][sentences]
             forward, backward = Relevance.from_labels(*labels), Relevance.from_labels(*labels[::-1])
-        to_text = self.rank(True, images, sentences, forward, self.measures)
-        # The overlap is of pairs, which both directions share, so it is counted in one.
-        ranked = [measure for measure in self.measures if not isinstance(measure, Overlap)]
-        to_image = self.rank(False, images, sentences, backward, ranked)
+        to_text, to_image = self.rank(images, sentences, forward, backward)
+        ranked = _without_overlap(self.measures)
         curves = {"image_to_text": self._curves(to_text), "text_to_image": self._curves(to_image)}
         return _Measured(
             counts={
@@ -294,6 +313,11 @@ class _Both:
 
     def _curves(self, ranking: RankingResult) -> dict[str, Curve]:
         return {str(measure): ranking.curve(measure) for measure in self.drawn}
+
+
+def _without_overlap(measures: Sequence[AnyMeasure]) -> list[AnyMeasure]:
+    """The overlap is of pairs, which both directions share, so it is counted in one."""
+    return [measure for measure in measures if not isinstance(measure, Overlap)]
 
 
 def _places(count: int, rows: Rows) -> np.ndarray:

@@ -9,7 +9,8 @@ Welsh, "Bootstrapping clustered data", JRSS B 69 (2007), section 3 (clusters dra
 Allan and Carterette, CIKM 2007 (tests of retrieval measures, of which randomisation and the bootstrap agree).
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,21 +41,34 @@ def intervals(
     fewer than two clusters nothing can be said, and the result is empty. A measure whose value is the same for every
     query has an interval without width, which says that none differed and not that the figure is exact.
     """
-    parts = [np.flatnonzero(queries.folds == fold) for fold in np.unique(queries.folds)]
-    members = [np.unique(queries.clusters[rows], return_inverse=True)[1] for rows in parts]
-    if not parts or min(int(of.max()) for of in members) < 1:
-        return {}
-    drawn: dict[str, Float[np.ndarray, " resamples"]] = {name: np.zeros(RESAMPLES) for name in measures}
-    for fold, (rows, of) in enumerate(zip(parts, members, strict=True)):
-        values = {name: queries.values[name][rows] for name in measures}
-        # A generator a fold: one more fold moves no other's draws.
-        generator = np.random.default_rng([seed, fold])
-        for start, weights in _draws(generator, int(of.max()) + 1, RESAMPLES):
-            for name, measure in measures.items():
-                found = _resampled(measure, values[name], of, weights)
-                drawn[name][start : start + len(weights)] += found / len(parts)
+    return intervals_of_each([(queries, measures)], level=level, seed=seed)[0]
+
+
+def intervals_of_each(
+    asked: Sequence[tuple[QueryValues, Mapping[str, Measure]]], *, level: float = 0.95, seed: int = 0
+) -> list[dict[str, Interval]]:
+    """`intervals` of several sets of queries; those with as many clusters share their draws."""
+    drawn: list[dict[str, Float[np.ndarray, " resamples"]]] = []
+    sharing: dict[tuple[int, int], list[_Drawn]] = {}
+    for queries, measures in asked:
+        parts = [np.flatnonzero(queries.folds == fold) for fold in np.unique(queries.folds)]
+        members = [np.unique(queries.clusters[rows], return_inverse=True)[1] for rows in parts]
+        drawn.append({})
+        if not parts or min(int(of.max()) for of in members) < 1:
+            continue
+        drawn[-1].update({name: np.zeros(RESAMPLES) for name in measures})
+        for fold, (rows, of) in enumerate(zip(parts, members, strict=True)):
+            values = {name: queries.values[name][rows] for name in measures}
+            sharing.setdefault((fold, int(of.max()) + 1), []).append(
+                _Drawn(measures, values, of, 1 / len(parts), drawn[-1])
+            )
+    # A generator a fold: one more fold moves no other's draws.
+    for (fold, clusters), sets in sorted(sharing.items()):
+        for start, weights in _draws(np.random.default_rng([seed, fold]), clusters, RESAMPLES):
+            for one in sets:
+                one.add(start, weights)
     ends = [50 * (1 - level), 50 * (1 + level)]
-    return {name: _pair(np.percentile(values, ends)) for name, values in drawn.items()}
+    return [{name: _pair(np.percentile(values, ends)) for name, values in one.items()} for one in drawn]
 
 
 def ratio_interval(
@@ -214,35 +228,93 @@ def _exchanges(
 
 def _draws(
     generator: np.random.Generator, clusters: int, resamples: int
-) -> Iterator[tuple[int, Int[np.ndarray, "block clusters"]]]:
+) -> Iterator[tuple[int, Float[np.ndarray, "block clusters"]]]:
     """How often each cluster is drawn, with the number of the first resample of a block."""
     step = max(1, _BLOCK // clusters)
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)
         drawn = generator.integers(0, clusters, size=(rows, clusters)) + np.arange(rows)[:, None] * clusters
-        yield start, np.bincount(drawn.ravel(), minlength=rows * clusters).reshape(rows, clusters)
+        counts = np.bincount(drawn.ravel(), minlength=rows * clusters).reshape(rows, clusters)
+        # float64 holds them exactly, and has fast products
+        yield start, counts.astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """The values of some queries and their clusters, and what draws give for each measure, added to `drawn`."""
+
+    measures: Mapping[str, Measure]
+    values: Mapping[str, Float[np.ndarray, " queries"]]
+    of: Int[np.ndarray, " queries"]
+    share: float
+    drawn: dict[str, Float[np.ndarray, " resamples"]]
+
+    def add(self, start: int, weights: Float[np.ndarray, "block clusters"]) -> None:
+        """Add the draws from `start` on."""
+        part = slice(start, start + len(weights))
+        linear = [name for name, measure in self.measures.items() if _is_linear(measure)]
+        means = _means([self.values[name] for name in linear], self.of, weights)
+        for name, found in zip(linear, means, strict=True):
+            self.drawn[name][part] += self.measures[name].over(np.ones(1)) * found * self.share
+        for name in self.measures.keys() - linear:
+            self.drawn[name][part] += _medians(self.values[name], self.of, weights) * self.share
 
 
 def _resampled(
     measure: Measure | None,
     values: Float[np.ndarray, " queries"],
     of: Int[np.ndarray, " queries"],
-    weights: Int[np.ndarray, "block clusters"],
+    weights: Float[np.ndarray, "block clusters"],
 ) -> Float[np.ndarray, " block"]:
     """The measure over the queries of the clusters that were drawn."""
     if _is_linear(measure):
-        # Means need the sums of clusters alone, so that all draws are one matrix product.
-        sums = np.bincount(of, weights=values, minlength=weights.shape[1])
         scale = 1.0 if measure is None else measure.over(np.ones(1))
-        return np.asarray(scale * (weights @ sums) / (weights @ np.bincount(of, minlength=weights.shape[1])))
-    # The median by counting: the two middle values of all draws at once, in blocks of one number a query and draw.
-    order = np.argsort(values)
-    ranked, blocks = values[order], []
-    for rows in np.array_split(weights, -(-len(weights) * len(values) // _BLOCK)):
-        counts = np.cumsum(rows[:, of[order]], axis=1)
-        low, high = (counts[:, -1:] - 1) // 2, counts[:, -1:] // 2
-        blocks.append(sum(ranked[(counts > place).argmax(axis=1)] for place in (low, high)) / 2)
+        return np.asarray(scale * _means([values], of, weights)[0])
+    return _medians(values, of, weights)
+
+
+def _medians(
+    values: Float[np.ndarray, " queries"],
+    of: Int[np.ndarray, " queries"],
+    weights: Float[np.ndarray, "block clusters"],
+) -> Float[np.ndarray, " block"]:
+    """The median by counting: the two middle values of all draws at once.
+
+    Only queries around the middle of all are counted one by one, as many as the medians of the draws need.
+    """
+    order, clusters = np.argsort(values), weights.shape[1]
+    ranked, belonging = values[order], of[order]
+    half = round(4 * len(values) / math.sqrt(clusters)) + 1
+    while True:
+        begin, end = max(0, len(values) // 2 - half), len(values) // 2 + half
+        # of each cluster the queries before the window, in it, and after it
+        parts = [np.bincount(part, minlength=clusters) for part in np.split(belonging, (begin, end))]
+        before, within, after = np.array(parts, np.float64) @ weights.T
+        totals = before + within + after
+        low, high = (totals - 1) // 2, totals // 2
+        if (before <= low).all() and (before + within > high).all():
+            break
+        half *= 2
+    ranked, belonging, blocks = ranked[begin:end], belonging[begin:end], []
+    if ranked[0] == ranked[-1]:
+        return np.full(len(weights), ranked[0])
+    for rows in np.array_split(np.arange(len(weights)), -(-len(weights) * len(ranked) // _BLOCK)):
+        counts = before[rows, None] + np.cumsum(weights[rows][:, belonging], axis=1)
+        blocks.append(sum(ranked[(counts > place[rows, None]).argmax(axis=1)] for place in (low, high)) / 2)
     return np.concatenate(blocks)
+
+
+def _means(
+    values: Sequence[Float[np.ndarray, " queries"]],
+    of: Int[np.ndarray, " queries"],
+    weights: Float[np.ndarray, "block clusters"],
+) -> Float[np.ndarray, "measures block"]:
+    """The means over the queries of the clusters that were drawn."""
+    # Means need the sums of clusters alone, so that all draws of all measures are one matrix product.
+    columns = [*values, np.ones(len(of))]
+    sums = [np.bincount(of, weights=column, minlength=weights.shape[1]) for column in columns]
+    found = np.array(sums) @ weights.T
+    return np.asarray(found[:-1] / found[-1])
 
 
 def _is_linear(measure: Measure | None) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from limner.losses.blocked_softmax import SHORTEST, blocked_cross_entropy
 from limner.losses.loss import Embedded, Examples, Loss, LossSettings, Need, Terms
+from limner.losses.sampled_classes import draw_classes, rows_of
 
 
 class Instance(LossSettings):
@@ -44,6 +45,9 @@ class Instance(LossSettings):
     block: int | None = Field(default=None, gt=0)
     """Classes whose logits are held at once, for very many of them; None = all. Loss and gradient are the same but for
     rounding; beside bf16, blocks are in float32."""
+    sample: float = Field(default=1.0, gt=0, le=1)
+    """Share of the classes that a step learns from: the batch's, the rest drawn (Partial FC, a departure); errors are
+    then among these. 1 = all."""
 
     lasting: ClassVar[tuple[str, ...]] = ("bias", "initial")
 
@@ -68,6 +72,11 @@ class Instance(LossSettings):
         """λ2, λ3 and that of the sum."""
         return {"visual": self.visual, "textual": self.textual, "joint": self.joint}
 
+    @property
+    def sparse(self) -> bool:
+        """True for a share of the classes."""
+        return self.sample < 1
+
     def build(self, dim: int, classes: int) -> "InstanceLoss":
         """The shared classifier."""
         # dropout, scale, smoothing and the terms may differ between stages: `Loss.use` sets them at each
@@ -87,6 +96,11 @@ class InstanceLoss(Loss):
     - `scale`: None as the paper. A number is a **departure**: features and rows of W are L2-normalised and
       the cosine is multiplied by it, which bounds the logits and trains the angle that retrieval ranks by.
     - `smoothing`: label smoothing in [0, 1); 0 as the paper.
+    - `sample`, an attribute: below 1 it is a **departure**, Partial FC (An et al., ICCVW 2021, arXiv 2010.05222, and
+      CVPR 2022, arXiv 2203.15565). In training mode softmax and label smoothing go over the classes of the batch and
+      others drawn uniformly for each call, `round(sample × identities)` together, or more if the batch has more. The
+      gradients of `weight` and `bias` are sparse and hold the drawn rows alone, for an optimiser that takes such
+      (`limner.training.sparse_rows.RowOptimiser`).
 
     The rows of W are drawn with standard deviation 1/√dim, so that features of unit variance give logits of it.
     """
@@ -112,6 +126,7 @@ class InstanceLoss(Loss):
         self.smoothing = smoothing
         self.initial = initial
         self.block: int | None = None
+        self.sample = 1.0
         # which terms a stage has; `forward` alone, as a library's user calls it, does not ask
         self.visual, self.textual, self.joint = 1.0, 1.0, 0.0
 
@@ -119,23 +134,42 @@ class InstanceLoss(Loss):
         self, features: Float[Tensor, "batch dim"], groups: Int64[Tensor, " batch"]
     ) -> Float[Tensor, ""]:
         """The mean loss of a batch of one modality; `groups` are in 0 … identities − 1."""
+        weight, bias, places = self._learnt(groups)
+        given = self._dropped(features)
         if self.block is not None:
-            return self._blocked(self._dropped(features), groups, self.block)[0].mean()
-        return self.of(self.logits(features), groups)
+            return self._blocked(given, weight, bias, places, self.block)[0].mean()
+        return self.of(self._logits(given, weight, bias), places)
 
     if TYPE_CHECKING:
         # nn.Module's own is typed as Any; this gives callers the types of `forward` and changes no call
         __call__ = forward
 
     def logits(self, features: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch identities"]:
-        """W_shareᵀ f, with bias, dropout and scale as set."""
-        given = self._dropped(features)
+        """W_shareᵀ f of all identities, with bias, dropout and scale as set."""
+        return self._logits(self._dropped(features), self.weight, self.bias)
+
+    def _learnt(
+        self, classes: Int64[Tensor, " batch"]
+    ) -> tuple[Float[Tensor, "drawn dim"], Float[Tensor, " drawn"] | None, Int64[Tensor, " batch"]]:
+        """The rows and biases that a step learns from, and the places among them of the batch's classes."""
+        if self.sample == 1 or not self.training:
+            return self.weight, self.bias, classes
+        drawn = draw_classes(classes, len(self.weight), self.sample)
+        bias = None if self.bias is None else rows_of(self.bias, drawn)
+        return rows_of(self.weight, drawn), bias, torch.searchsorted(drawn, classes)
+
+    def _logits(
+        self,
+        given: Float[Tensor, "batch dim"],
+        weight: Float[Tensor, "drawn dim"],
+        bias: Float[Tensor, " drawn"] | None,
+    ) -> Float[Tensor, "batch drawn"]:
         if self.scale is None:
-            logits = F.linear(given, self.weight, self.bias)
+            logits = F.linear(given, weight, bias)
         else:
             # dividing the logits by the lengths of W's rows spares several passes over all of W
-            cosine = F.linear(given, self.weight) / self.weight.norm(dim=1).clamp(min=SHORTEST)
-            logits = self.scale * cosine if self.bias is None else self.scale * cosine + self.bias
+            cosine = F.linear(given, weight) / weight.norm(dim=1).clamp(min=SHORTEST)
+            logits = self.scale * cosine if bias is None else self.scale * cosine + bias
         # a softmax over thousands of classes loses its small terms in half precision
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -145,13 +179,18 @@ class InstanceLoss(Loss):
         return F.dropout(given, self.dropout, self.training)
 
     def _blocked(
-        self, given: Float[Tensor, "rows dim"], groups: Int64[Tensor, " rows"], block: int
+        self,
+        given: Float[Tensor, "rows dim"],
+        weight: Float[Tensor, "drawn dim"],
+        bias: Float[Tensor, " drawn"] | None,
+        places: Int64[Tensor, " rows"],
+        block: int,
     ) -> tuple[Float[Tensor, " rows"], Bool[Tensor, " rows"]]:
         return blocked_cross_entropy(
             given,
-            self.weight,
-            self.bias,
-            groups,
+            weight,
+            bias,
+            places,
             scale=self.scale,
             smoothing=self.smoothing,
             block=block,
@@ -167,24 +206,35 @@ class InstanceLoss(Loss):
         """The losses "visual", "textual" and "joint" that have a weight, and NAME_error of each.
 
         The error is the share of the batch whose class does not have the highest logit, in percent (Figure 8). Dropout
-        before the classifier counts as in the loss.
+        before the classifier counts as in the loss. With a `sample` below 1 one draw serves all of them, and the error
+        is among the drawn classes: at most that among all.
         """
+        weight, bias, places = self._learnt(batch.classes)
         if self.block is not None:
-            return self._blocked_terms(batch, self.block)
+            return self._blocked_terms(batch, weight, bias, places, self.block)
         losses: dict[str, Tensor] = {}
         errors: dict[str, Tensor] = {}
         for name, features in self._classified(batch):
             # two products with W, not one over both: that was hardly faster (202, 197,
             # 190 pairs/s against 202, 190, 174 in turns) and drew dropout otherwise
-            logits = self.logits(features)
-            losses[name] = self.of(logits, batch.classes)
-            errors[f"{name}_error"] = 100 * (logits.argmax(1) != batch.classes).float().mean()
+            logits = self._logits(self._dropped(features), weight, bias)
+            losses[name] = self.of(logits, places)
+            errors[f"{name}_error"] = 100 * (logits.argmax(1) != places).float().mean()
         return Terms(losses, errors)
 
-    def _blocked_terms(self, batch: Embedded, block: int) -> Terms:
+    def _blocked_terms(
+        self,
+        batch: Embedded,
+        weight: Float[Tensor, "drawn dim"],
+        bias: Float[Tensor, " drawn"] | None,
+        places: Int64[Tensor, " batch"],
+        block: int,
+    ) -> Terms:
         named = {name: self._dropped(features) for name, features in self._classified(batch)}
         # one pass over W for all of them: each would have a gradient of W's size
-        losses, right = self._blocked(torch.cat([*named.values()]), batch.classes.repeat(len(named)), block)
+        losses, right = self._blocked(
+            torch.cat([*named.values()]), weight, bias, places.repeat(len(named)), block
+        )
         wrong = 100 * (~right).float()
         return Terms(
             {name: part.mean() for name, part in zip(named, losses.chunk(len(named)), strict=True)},

@@ -136,6 +136,11 @@ class LossSettings(Settings, ABC):
         stage; None = it has none."""
         return None
 
+    @property
+    def sparse(self) -> bool:
+        """True if the gradients of its part are sparse: they hold the rows that a step drew, and no others change."""
+        return False
+
     # of the settings and not of the module: a recipe is held against its network before anything is built
     @property
     def needs(self) -> frozenset[Need]:

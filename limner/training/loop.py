@@ -51,6 +51,7 @@ from limner.training.run_files import (
     write_run_file,
     write_stage_checkpoint,
 )
+from limner.training.sparse_rows import join_rows, keep_apart, with_dense_gradients
 from limner.training.stage import EmbeddingStage, Stage
 from limner.training.state import (
     Progress,
@@ -136,6 +137,7 @@ class _Training:
         self.progress = Progress()
         self.average: WeightAverage | None = None
         self._recorded: RecordedStep | None = None
+        self._sparse: list[nn.Parameter] = []
         self.log = MetricsLog(out, enabled=self.accelerator.is_main_process)
         self.classes = self.data.pairs.groups
 
@@ -240,6 +242,10 @@ class _Training:
         # Not on resuming: the buffers and queues that this fills are part of the state.
         if not resumed:
             work.start()
+        self._sparse = [
+            weight for part in stage.sparse_parts for weight in work.parts[part] if weight.requires_grad
+        ]
+        keep_apart(work.objective, self._sparse)
         self._step_module, *self._optimisers = self.accelerator.prepare(work.objective, *optimisers)
         self._recorded = None
         if self.cuda_graphs and is_recordable(stage, self.objective):
@@ -343,7 +349,9 @@ class _Training:
                 read(step, losses)
             # After the backward pass has joined the processes' gradients, so all of them clip by the same norm.
             if stage.optimiser.clip is not None:
-                self.accelerator.clip_grad_norm_(work.objective.parameters(), stage.optimiser.clip)
+                self.accelerator.clip_grad_norm_(
+                    with_dense_gradients(work.objective.parameters()), stage.optimiser.clip
+                )
             for optimiser in self._optimisers:
                 optimiser.step()
             # After the update: what is remembered is of the batch, what is held to a form are the new weights.
@@ -369,6 +377,7 @@ class _Training:
         for optimiser in self._optimisers:
             optimiser.zero_grad()
         self.accelerator.backward(losses["loss"])
+        join_rows(self._sparse, self.accelerator)
         return {name: value.detach() for name, value in losses.items()}
 
     def _validate(self, work: Stage, row: dict[str, Any]) -> bool:

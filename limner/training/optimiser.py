@@ -8,6 +8,7 @@ from torch import nn
 
 from limner.models.image import ImageEncoder
 from limner.training.recipe import OptimiserSettings, ScheduleSettings, StageSettings
+from limner.training.sparse_rows import RowOptimiser
 
 NO_LAYERS: Mapping[nn.Parameter, int] = {}
 """The layers above the parameters of networks that are no transformers."""
@@ -18,13 +19,15 @@ def make_optimisers(
     stage: StageSettings,
     above: Mapping[nn.Parameter, int] = NO_LAYERS,
 ) -> list[torch.optim.Optimizer]:
-    """The stage's optimiser of most parts, and one for each part that has its own.
+    """The stage's optimiser of most parts, and one for each part that has its own, or a sparse gradient.
 
     All follow the stage's schedule: `set_rate` takes the rate of `stage.optimiser`, and the groups of the others carry
     their share of it. One that has nothing to learn is left out. `above` counts the layers above each parameter
     (`limner.models.transformer_layers`).
     """
     separate = stage.part_optimisers
+    # sorted: a state numbers the optimisers' parameters, and a set has another order in every process
+    separate = separate | {name: separate.get(name, stage.optimiser) for name in sorted(stage.sparse_parts)}
     common = {name: parameters for name, parameters in parts.items() if name not in separate}
     chosen = [(common, stage.optimiser)]
     chosen += [({name: parts[name]}, settings) for name, settings in separate.items() if name in parts]
@@ -36,7 +39,7 @@ def make_optimisers(
             for group in optimiser.param_groups:
                 # `set_rate` gives all of them the rate of `stage.optimiser`: the ratio makes it their own
                 group["multiplier"] *= settings.rate / stage.optimiser.rate
-            found.append(optimiser)
+            found.append(RowOptimiser(optimiser) if theirs.keys() <= stage.sparse_parts else optimiser)
     return found
 
 

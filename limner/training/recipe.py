@@ -260,6 +260,11 @@ class StageSettings(Settings):
         return any(loss.remembers for loss in self.losses)
 
     @property
+    def sparse_parts(self) -> frozenset[str]:
+        """The parts whose gradients are sparse: they hold rows that a step drew."""
+        return frozenset(loss.part for loss in self.losses if loss.part is not None and loss.sparse)
+
+    @property
     def optimisers(self) -> tuple[OptimiserSettings, ...]:
         """The optimiser of most parts, and those of single ones."""
         return self.optimiser, *self.part_optimisers.values()

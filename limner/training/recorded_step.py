@@ -24,8 +24,8 @@ _UNRECORDED = 3
 def is_recordable(stage: StageSettings, objective: Objective) -> bool:
     """True if the same operations on the same memory are a step of this stage, whatever the batch.
 
-    A network that changes from step to step, a loss that keeps state of its own in Python, and stages that split a
-    batch or compute a layer twice have no such step.
+    A network that changes from step to step, a loss that keeps state of its own in Python or draws classes, and stages
+    that split a batch or compute a layer twice have no such step.
     """
     steady = type(objective.model).anneal is DualEncoder.anneal
     return (
@@ -33,6 +33,8 @@ def is_recordable(stage: StageSettings, objective: Objective) -> bool:
         and stage.reranker_pairs is None
         and stage.chunk is None
         and not stage.checkpointing
+        # how many classes a batch has, and so what is drawn, differs from step to step
+        and not stage.sparse_parts
         and all(objective.loss(settings.kind).recordable for settings in stage.losses)
     )
 

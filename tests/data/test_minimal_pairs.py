@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from limner.data.minimal_pairs import FILE, MinimalPair, PairSet, read_pairs
+from limner.data.minimal_pairs import FILE, FORMAT, MinimalPair, PairSet, read_pairs
 from limner.errors import DataError
 
 PAIRS = PairSet(
@@ -38,6 +38,13 @@ def test_a_set_is_read_as_it_was_written(tmp_path: Path) -> None:
         PAIRS.write(tmp_path / "set")
     with pytest.raises(DataError, match="not an empty folder"):
         PAIRS.write(tmp_path / "set" / FILE)
+
+
+def test_a_set_that_was_written_once_is_read_for_ever() -> None:
+    folder = Path(__file__).parent / "minimal_pairs"
+    assert sorted(path.name for path in folder.iterdir()) == [f"format-{n}" for n in range(1, FORMAT + 1)]
+    for written in folder.iterdir():
+        assert read_pairs(written).digest == PAIRS.digest
 
 
 def test_the_digest_is_of_names_sentences_and_cases() -> None:

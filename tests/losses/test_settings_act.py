@@ -18,6 +18,7 @@ OTHERS: dict[str, dict[str, Any]] = {
         "smoothing": 0.1,
         "bias": True,
         "initial": "images",
+        "sample": 0.5,
     },
     "ranking": {"weight": 2.0, "margin": 0.1, "negatives": "sum", "candidates": 5},
     "cmce": {
@@ -63,7 +64,7 @@ def _examples(seed: int) -> Examples:
 def _effect(settings: LossSettings) -> dict[str, Any]:
     """Everything that a loss does to a network, and what it asks for."""
     torch.manual_seed(0)
-    loss = settings.build(4, 3).train()
+    loss = settings.build(4, 4).train()
     loss.use(settings, samples=10)
     loss.start(lambda: _examples(1), first=True)
     loss.begin_epoch(1, lambda: _examples(2))

@@ -1,6 +1,7 @@
 """A store in the files of other programs, and back: the same keys, vectors bit for bit, facts and first hits."""
 
 import json
+import shutil
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from tests.search.fake import DIM, FakeEncoder, draw, unit
 
 NAMES = {"parquet": "out.parquet", "lance": "out.lance", "faiss": "out", "qdrant-jsonl": "out.jsonl"}
 COUNT = 10
+
+EXPORTED = Path(__file__).parent / "exported_stores"
 
 every_format = pytest.mark.parametrize("to", NAMES)
 
@@ -293,3 +296,24 @@ def test_names_that_cannot_be_are_refused(pictures: list[Path], tmp_path: Path) 
             export_store(folder, tmp_path / out, to)
     with pytest.raises(StoreError, match="no such store"):
         export_store(tmp_path / "nowhere", tmp_path / "out.parquet", "parquet")
+
+
+def test_each_format_has_stores() -> None:
+    assert sorted(path.name for path in EXPORTED.iterdir()) == [
+        f"format-{n}" for n in range(1, store_export.FORMAT + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "file", sorted(EXPORTED.glob("*/*")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
+def test_what_was_written_once_is_read_for_ever(file: Path, tmp_path: Path) -> None:
+    found = read_vectors(file)
+    shutil.copytree(Path(__file__).parent / "stores" / "format-4", tmp_path / "store")
+    own = StoreFiles.open(tmp_path / "store").snapshot()
+    rows = {path: place for place, path in enumerate(own.columns["path"].to_pylist())}
+    assert sorted(map(str, found.paths)) == sorted(rows)
+    assert found.facts is not None
+    for path, vector, facts in zip(found.paths, found.vectors, found.facts, strict=True):
+        np.testing.assert_array_equal(vector, own.matrix[rows[str(path)]])
+        assert facts.get("identity") == own.identities[rows[str(path)]]
