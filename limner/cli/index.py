@@ -1,7 +1,9 @@
 """`limner index`, `limner index-sentences` and `limner reindex`."""
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -169,12 +171,16 @@ def index_command(
     return _indexed(summary, store, len(opened))
 
 
-def _connected(cluster: str | None) -> "AbstractContextManager[Cluster | None]":
+@contextmanager
+def _connected(cluster: str | None) -> "Iterator[Cluster | None]":
     if cluster is None:
-        return nullcontext()
+        yield None
+        return
     from limner.search.cluster import connected
 
-    return connected(cluster)
+    # Ray tells of workers that died on stdout, which is for the result
+    with redirect_stdout(sys.stderr), connected(cluster) as connection:
+        yield connection
 
 
 def _workers(
