@@ -32,7 +32,7 @@ demo: $(VENV)/.limner  ## people drawn, trained on, evaluated, indexed and searc
 # One thread a process, also of the commands that tests start: threads of OpenMP that wait for each other's cores spin
 # Commands that tests start would compile limner anew each time where the environment forbids to keep what is compiled.
 test: $(VENV)/.limner-dev  ## the whole test suite
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.limner-dev  ## format, lint, types, licences of the dependencies
 	$(BIN)/ruff format --check .

@@ -58,7 +58,7 @@ def expect_equal(found: RankingResult, expected: RankingResult) -> None:
             )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     st.sampled_from(KINDS),
     SEEDS,
