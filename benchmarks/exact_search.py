@@ -24,7 +24,7 @@ NOISE = 0.3
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, nargs="+", default=[sized(100_000, 5_000)])
+    parser.add_argument("--rows", type=int, nargs="+", default=[sized(100_000, 20_000)])
     parser.add_argument("--vectors", type=Path, help="embeddings of your own, a .npy file")
     parser.add_argument("--name", default="exact_search", help="of the file of results")
     options = parser.parse_args()
