@@ -72,7 +72,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
     """
     # a folder: safetensors writes to a file of its own beside the one it is told, and a killed process leaves that one
     # under a name that nobody knows
-    beside = path.with_name(path.name + ".part")
+    beside = _beside(path)
     part = beside / path.name
     # safetensors refuses tensors in another memory order, such as channels-last filters
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -82,7 +82,8 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
     try:
         # safetensors makes files that their owner alone may read (0600 from 0.8 on): a server of another user could not
         # open the run. A file made as any other says what the user wants
-        _emptied(beside)
+        discard_part(path)
+        beside.mkdir()
         part.touch()
         mode = part.stat().st_mode
         save_file(plain, part, metadata={"limner": text, "digest": digest})
@@ -98,18 +99,22 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
     return digest
 
 
-def _emptied(folder: Path) -> None:
-    """Make a folder, without what a killed process has left there."""
-    if folder.is_dir():
-        shutil.rmtree(folder)
+def discard_part(path: Path) -> None:
+    """Remove what a `write_checkpoint` of this file that was killed has left beside it."""
+    beside = _beside(path)
+    if beside.is_dir():
+        shutil.rmtree(beside)
     # a version before had a file of that name
-    folder.unlink(missing_ok=True)
-    folder.mkdir()
+    beside.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a small text file atomically. Raises `CheckpointError` when the disk refuses."""
-    beside = path.with_name(path.name + ".part")
+    beside = _beside(path)
     try:
         beside.write_text(text, encoding="utf-8")
         flush_to_disk(beside)

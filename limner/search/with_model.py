@@ -3,11 +3,11 @@
 Moving or copying the folder moves the model with the pictures' vectors; neither the hub nor the run is needed again.
 """
 
-import shutil
 from functools import partial
 from pathlib import Path
 
 from limner.errors import SettingsError, StoreError
+from limner.inference.checkpoint import discard_part
 from limner.inference.hub_runs import run_of_name
 from limner.inference.import_model import FILE, import_model
 from limner.inference.precision import InferenceEngine
@@ -109,7 +109,7 @@ def store_with_model(
             # only what an interrupted import leaves: a folder of the user's own keeps its files and is refused below
             for name in (FILE, f"{RUN_FILE}.part"):
                 (model / name).unlink(missing_ok=True)
-            shutil.rmtree(model / f"{FILE}.part", ignore_errors=True)
+            discard_part(model / FILE)
     if not (model / RUN_FILE).is_file():
         import_model(source, model)
     encoder = load_model(model, device=device, engine=engine)

@@ -238,12 +238,18 @@ def test_offline_and_without_weights_one_line_says_what_to_do(pictures: Path, tm
     assert not store.exists()
 
 
+# the second of a version before
+@pytest.mark.parametrize(
+    "left", ["imported.safetensors.part/imported.safetensors", "imported.safetensors.part"]
+)
 @pytest.mark.usefixtures("hub")
-def test_an_interrupted_import_is_begun_anew(limner: Limner, pictures: Path, tmp_path: Path) -> None:
+def test_an_interrupted_import_is_begun_anew(
+    limner: Limner, pictures: Path, tmp_path: Path, left: str
+) -> None:
     store = tmp_path / "store"
-    part = store / "model" / "imported.safetensors.part"
-    part.mkdir(parents=True)
-    (part / "imported.safetensors").write_bytes(b"half of it")
+    half = store / "model" / left
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"half of it")
     done = limner("index", f"hf:{NAME}", store, pictures)
     assert done.code == 0, done.err
     # a folder of somebody's own is left alone
