@@ -10,8 +10,8 @@ BASE := server
 
 # Tools with dependencies of their own, apart from those of limner that they look at
 TOOLS := $(VENV)/tools
-# Everything that a user can install, the development tools left out
-EXTRAS := approximate,figures,heif,hgan,hub,lora,onnx,openvino,s3,sentencepiece,server,tensorboard,transformers,vectors
+# What a user can install, without the weights of minilm, the measures of ranx and the development tools
+EXTRAS := approximate,cluster,figures,heif,hgan,hub,lora,mteb,onnx,openvino,s3,sentence-transformers,sentencepiece,server,tensorboard,transformers,vectors
 
 .PHONY: demo test check audit sbom docs site wheel wheel-test release bench torture clean
 

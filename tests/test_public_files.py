@@ -122,3 +122,9 @@ def test_the_makefile_says_what_its_targets_do() -> None:
         assert target == "clean" or f"make {target}" in contributing, (
             f"CONTRIBUTING.md does not name make {target}"
         )
+
+
+def test_the_sbom_lists_what_a_user_can_install() -> None:
+    (named,) = re.findall(r"^EXTRAS := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(named.split(",")) == project["optional-dependencies"].keys() - {"dev", "minilm", "ranx"}
