@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.exact_search import noisy, rows_of
 from benchmarks.measuring import paired, publish_pairs, sized
 from limner.data.readers import open_dataset
-from limner.search.approximate import Approximate
+from limner.search.graph import Graph
 from limner.search.snapshot import Snapshot
 from limner.search.store import open_store
 from limner.search.vectors import Vectors
@@ -39,7 +39,7 @@ def main() -> None:
     groups, recall, widths = {}, {}, {}
     for matrix, queries in _given(options, rng):
         snapshot = _snapshot(matrix)
-        graph = Approximate(matrix.shape[1])
+        graph = Graph(matrix.shape[1])
         graph.update(snapshot)
         snapshot.vectors.prepare()
         label = f"{len(matrix):,} × {matrix.shape[1]}"
@@ -81,7 +81,7 @@ def _snapshot(matrix: np.ndarray) -> Snapshot:
     return snapshot
 
 
-def _times(graph: Approximate, snapshot: Snapshot, queries: np.ndarray) -> dict[str, dict[str, float]]:
+def _times(graph: Graph, snapshot: Snapshot, queries: np.ndarray) -> dict[str, dict[str, float]]:
     return paired(
         {
             "usearch": lambda: [graph._graph.search(query, K) for query in queries],

@@ -32,10 +32,10 @@ class Verification(ResponseModel):
 
 
 class GraphWidth(ResponseModel):
-    """A number of rows that a search of the graph looks at, and what it finds with it."""
+    """How much a search looks at, and what it finds with it."""
 
     width: int
-    """Rows that it looks at."""
+    """Rows that it looks at in a graph, or lists that it reads."""
     recall: float
     """Share of the ten best pictures that it finds, in [0, 1]."""
 
@@ -45,22 +45,30 @@ class GraphRecall(ResponseModel):
 
     pictures: int
     """Number of pictures in the store."""
+    by: str
+    """What proposes pictures: a graph, or lists in a store whose vectors are on disk."""
     seconds: float
-    """Time to build the graph."""
+    """Time to build it."""
     wanted: float
     """Share of the ten best pictures that it has to find."""
     tried: tuple[GraphWidth, ...]
     """The widths that were measured; searches use the last where `wanted` is 0.995."""
+    recall: float
+    """Share of the ten best of exact search that is found, for pictures of the store with noise as queries."""
     milliseconds: float
-    """Time of a search of the graph, median of up to 200."""
+    """Time of a search by it, median of up to 200."""
     milliseconds_exact: float
     """Time of an exact search, median of the same."""
 
     def __str__(self) -> str:
-        lines = [f"{self.pictures} pictures, graph built in {self.seconds:.1f} s"]
+        lines = [f"{self.pictures} pictures, {self.by} built in {self.seconds:.1f} s"]
         lines += [f"width {one.width}: {100 * one.recall:.1f} % of the ten best" for one in self.tried]
         return "\n".join(
-            [*lines, f"{self.milliseconds:.2f} ms a search, {self.milliseconds_exact:.2f} ms exactly"]
+            [
+                *lines,
+                f"{100 * self.recall:.1f} % of the ten best found, {self.milliseconds:.2f} ms a search, "
+                f"{self.milliseconds_exact:.2f} ms exactly",
+            ]
         )
 
 

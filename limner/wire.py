@@ -368,6 +368,19 @@ class MetadataField(ResponseModel):
     """The kind "number" if every value is one."""
 
 
+class StoreApproximate(ResponseModel):
+    """What answers in place of exact search in a large store."""
+
+    by: str
+    """A graph, or lists where the vectors are on disk."""
+
+    width: int
+    """Rows of the graph that a search looks at, or lists that it reads, of which conditions may need more."""
+
+    recall: float
+    """Share of the ten best pictures that it finds, in [0, 1], measured on the store's own vectors."""
+
+
 class StoreInfo(ResponseModel):
     """A store, its model and its limits."""
 
@@ -403,6 +416,8 @@ class StoreInfo(ResponseModel):
     """True if any picture has an identity."""
     times: tuple[str, ...] | None
     """Capture times of the first and the last picture; null if no picture has one."""
+    approximate: StoreApproximate | None = None
+    """What answers in place of exact search; null for a store that is searched exactly, and until it is built."""
 
     def __repr__(self) -> str:
         return f"StoreInfo({self.pictures} pictures, model {self.model.fingerprint[:12]})"

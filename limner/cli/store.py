@@ -293,11 +293,11 @@ def recall_command(
         float, typer.Option("--recall", help="Share of the ten best that has to be found.", min=0, max=1)
     ] = 0.995,
 ) -> GraphRecall:
-    """Build the graph of approximate search, and measure how many of the ten best pictures it finds.
+    """Build the graph or the lists of approximate search, and measure how many of the ten best pictures they find.
 
     The queries are vectors of the store with noise. At the default share the last width is the one that searches use.
     """
-    from limner.search.approximate import trial
+    from limner.search.recall import trial
     from limner.search.store_files import StoreFiles
 
     report = trial(StoreFiles.open(store).snapshot(), recall)

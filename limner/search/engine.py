@@ -5,17 +5,21 @@ from functools import partial
 from typing import Literal, TypeVar
 
 import numpy as np
-from jaxtyping import Float
+import pyarrow.compute as pc
+from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.evaluation.calibration import AROUND
 from limner.inference.calibration_file import RunCalibration
 from limner.inference.word_effects import DEFAULT
-from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention
+from limner.search.graph import Graph
+from limner.search.inverted_file import InvertedFile
+from limner.search.proposer import Proposer
 from limner.search.query import Query
 from limner.search.query_vectors import Compose, query_vectors
 from limner.search.ranking import Ranking
+from limner.search.recall import proposer_for
 from limner.search.sentences import SentenceTable
 from limner.search.snapshot import Snapshot, check_time
 from limner.search.stage_times import timed
@@ -27,6 +31,7 @@ from limner.wire import (
     Explanation,
     FoundSentence,
     MetadataField,
+    StoreApproximate,
     StoreInfo,
     StoreModel,
     WordMethodName,
@@ -60,8 +65,9 @@ class Engine:
     `compose` makes one query of a picture and a text (`limner.inference.composing`); None = their weighted mean.
 
     With a calibration, hits of a text have a match probability. A store of at least `approximate_from` images is
-    searched by a graph (`limner.search.approximate`), unless the query has conditions or groups; exact search answers
-    while the graph is built. With None every search is exact.
+    searched by a graph (`limner.search.graph`), unless the query has conditions or groups, and one whose vectors are on
+    disk by lists (`limner.search.inverted_file`), unless it has groups; exact search answers while they are built. With
+    None every search is exact.
     """
 
     def __init__(
@@ -80,16 +86,17 @@ class Engine:
         self.compose = compose
         self.approximate_from = approximate_from
         self._sentences = SentenceTable(files)
-        self._approximate = None if approximate_from is None else Approximate(files.dim)
+        # now, so that a missing usearch is told before the first query
+        self._approximate: Proposer | None = None if approximate_from is None else Graph(files.dim)
 
     def prepare(self) -> None:
-        """Read the store, make the codes of a large one and begin to build its graph, before the first query."""
+        """Read the store, make the codes of a large one and begin its graph or lists, before the first query."""
         # `limner serve` calls this before it answers anybody. The graph of 160,000 vectors takes 26 s: exact search
         # answers meanwhile
         snapshot = self.files.snapshot()
         snapshot.vectors.prepare()
-        if self._approximate is not None and len(snapshot.matrix) >= (self.approximate_from or 0):
-            self._approximate.follow(snapshot)
+        if (proposer := self._proposer(snapshot)) is not None:
+            proposer.follow(snapshot)
 
     def answer(self, query: Query) -> Answer:
         """Find the images that fit a query best.
@@ -205,12 +212,12 @@ class Engine:
     def info(self, *, max_k: int | None = None, changes: bool = True, adds: bool = True) -> StoreInfo:
         """Describe the store, its model and its limits; a server passes its own limits."""
         snapshot = self.files.snapshot()
-        taken = snapshot.columns["taken"].drop_null().to_pylist()
+        taken = pc.min_max(snapshot.columns["taken"]).as_py()
         sentences = self.sentence_count
         reranks = self._reranker() is not None
         return StoreInfo(
             id=self.files.manifest.id,
-            pictures=len(snapshot.keys),
+            pictures=len(snapshot.matrix),
             model=StoreModel(
                 fingerprint=self.files.fingerprint,
                 system=system_of(self.encoder),
@@ -225,18 +232,28 @@ class Engine:
             adds=adds,
             fields=tuple(self.fields()),
             sentences=sentences,
-            examples=tuple(self._examples(snapshot.keys)) if sentences else (),
-            identities=any(one is not None for one in snapshot.identities),
-            times=(min(taken).isoformat(), max(taken).isoformat()) if taken else None,
+            examples=tuple(self._examples(snapshot)) if sentences else (),
+            identities=snapshot.columns["identity"].null_count < len(snapshot.matrix),
+            times=(taken["min"].isoformat(), taken["max"].isoformat()) if taken["min"] else None,
+            approximate=self._found_of_best(snapshot),
         )
 
-    def _examples(self, keys: Sequence[str]) -> list[str]:
+    def _found_of_best(self, snapshot: Snapshot) -> StoreApproximate | None:
+        """What answers in place of exact search, and what was measured of it; None until it is built."""
+        proposer = self._proposer(snapshot)
+        if proposer is None or not proposer.tried:
+            return None
+        last = proposer.tried[-1]
+        return StoreApproximate(by=proposer.name, width=last.width, recall=last.recall)
+
+    def _examples(self, snapshot: Snapshot) -> list[str]:
         """Find sentences of the store that fit some of its images best: the same ones as long as the store is the same.
 
         None are made up: a sentence about something that the store does not show would find nothing.
         """
         # spread over the store: images that are neighbours by path are often of one person or place
-        some = keys[:: max(1, len(keys) // _EXAMPLES)][:_EXAMPLES]
+        count = len(snapshot.matrix)
+        some = snapshot.keys_of(np.arange(0, count, max(1, count // _EXAMPLES))[:_EXAMPLES])
         chosen: list[str] = []
         try:
             for key in some:
@@ -301,18 +318,17 @@ class Engine:
             is_composed = self.compose is not None and query.has_both
             own = snapshot.rows_of(query.image) if is_composed else []
             if query.like is not None:
-                own = [snapshot.places[query.like]]
+                own = [self.files.row_of(snapshot, query.like)]
             # whoever has marked an image has seen it; what is left is what there is to look at
-            marked = [snapshot.places[key] for key in (*query.right, *query.wrong)]
-            if own or marked:
-                rows = rows[~np.isin(rows, [*own, *marked])]
+            marked = [self.files.row_of(snapshot, key) for key in (*query.right, *query.wrong)]
+            rows = _without(rows, [*own, *marked])
             count = len(rows) if first == "all" else min(first, len(rows))
             # a probability compares a hit with the first of the ranking, whatever `k` is
             wanted = max(query.start + query.k, count, AROUND)
             # a reranker that scores all needs every row, which exact search gives in one pass
             proposed = None
             if self._is_approximate(query, len(rows), snapshot) and first != "all":
-                proposed = self._proposed(vector, snapshot, wanted, query.like)
+                proposed = self._proposed(vector, snapshot, wanted, rows, query.like)
             if proposed is None:
                 # a group is counted over all rows that meet the conditions, so it needs the whole ranking
                 most = len(rows) if query.group else min(wanted, len(rows))
@@ -320,7 +336,7 @@ class Engine:
                     found = snapshot.vectors.first(vector, most, rows)
                 proposed = found[0][:most], found[1][:most]
             ranking = Ranking.of(snapshot, *proposed)
-        reference = tuple(snapshot.keys[row] for row in own) if is_composed else ()
+        reference = tuple(snapshot.keys_of(np.array(own))) if is_composed and own else ()
         told = partial(self._told, query, ranking, len(rows), reranker, count, until, is_composed, reference)
         if reranker is None or not count:
             return told()
@@ -382,32 +398,47 @@ class Engine:
             reference=reference,
         )
 
-    def _is_approximate(self, query: Query, matching: int, snapshot: Snapshot) -> bool:
-        """True if the graph answers: in a large store, without groups and conditions, which need all scores."""
+    def _proposer(self, snapshot: Snapshot) -> Proposer | None:
+        """What proposes rows of a snapshot; None for a store that is searched exactly."""
         if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
+            return None
+        # a store may grow beyond memory
+        if isinstance(self._approximate, InvertedFile) != snapshot.vectors.on_disk:
+            self._approximate = proposer_for(snapshot)
+        return self._approximate
+
+    def _is_approximate(self, query: Query, matching: int, snapshot: Snapshot) -> bool:
+        """True if a graph or lists answer: in a large store, without groups, which need all scores."""
+        proposer = self._proposer(snapshot)
+        # asked for more rows they may find one that was missed among fewer: parts would not fit together
+        if proposer is None or query.group is not None or query.offset is not None:
             return False
+        if proposer.takes_conditions:
+            return True
         # the graph would have to be asked for as many more images as were marked, which nobody has measured
         if query.is_marked:
             return False
-        # asked for more rows the graph may find one that it has missed among fewer: parts would not fit together
-        if query.offset is not None:
-            return False
         # by the rows, not by the conditions: one that every image meets leaves the graph its place
-        return query.group is None and matching + (query.like is not None) == len(snapshot.matrix)
+        return matching + (query.like is not None) == len(snapshot.matrix)
 
     def _proposed(
-        self, vector: Float[np.ndarray, " dim"], snapshot: Snapshot, count: int, like: str | None
+        self,
+        vector: Float[np.ndarray, " dim"],
+        snapshot: Snapshot,
+        count: int,
+        rows: Int[np.ndarray, " matching"],
+        like: str | None,
     ) -> Found | None:
-        """Find rows by the graph, without the image of `like`; None while it is built."""
+        """Find rows by a graph or lists, without the image of `like`; None while they are built."""
         assert self._approximate is not None
+        if len(rows) + (like is not None) < len(snapshot.matrix):
+            return self._approximate.proposed(snapshot, vector, count, rows)
         proposed = self._approximate.proposed(snapshot, vector, count + (like is not None))
-        if proposed is None:
-            return None
-        rows, scores = proposed
-        if like is None:
-            return rows, scores
-        others = rows != snapshot.places[like]
-        return rows[others], scores[others]
+        if proposed is None or like is None:
+            return proposed
+        found, scores = proposed
+        others = found != self.files.row_of(snapshot, like)
+        return found[others], scores[others]
 
     def _around(self) -> int:
         """Number of images that a reranker must read for the probabilities: as many as when they were fitted."""
@@ -447,6 +478,16 @@ class Engine:
         if self.encoder.reranker is None:
             return "its model has no reranker that could re-rank or explain"
         return "keeps no region features to re-rank from; index into a new folder with --regions"
+
+
+def _without(rows: Int[np.ndarray, " rows"], some: Sequence[int]) -> Int[np.ndarray, " left"]:
+    """Leave some rows out of rows in ascending order."""
+    # numpy's `isin` would compare each row
+    places = np.searchsorted(rows, some)
+    there = places[
+        [place < len(rows) and rows[place] == row for place, row in zip(places, some, strict=True)]
+    ]
+    return np.delete(rows, there) if len(there) else rows
 
 
 def _tried(answer: Callable[[], T]) -> T | Exception:

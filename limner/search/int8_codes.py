@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int8
+from jaxtyping import Float, Int, Int8
 
 # what the sums that make norms and scores round, relative to the product of both norms. Added up one after the other
 # the error of n float32 products is at most n·2⁻²⁴; twice that holds for the norms, too, and for what is made of them
@@ -64,8 +64,10 @@ class Int8Codes:
     residuals: Float[np.ndarray, " rows"]
 
     @classmethod
-    def of(cls, matrix: Float[np.ndarray, "rows dim"]) -> "Int8Codes | None":
-        """Code a float32 matrix, in blocks; None without a kernel to read codes with."""
+    def of(
+        cls, matrix: Float[np.ndarray, "rows dim"], places: Int[np.ndarray, " rows"] | None = None
+    ) -> "Int8Codes | None":
+        """Code a float32 matrix, in blocks, each row at its place; None without a kernel to read codes with."""
         count, dim = matrix.shape
         if kernel() is None or not 0 < dim <= _MOST_DIMS:
             return None
@@ -74,31 +76,42 @@ class Int8Codes:
         step = max(1, _BLOCK // dim)
         for start in range(0, count, step):
             part = slice(start, start + step)
-            rows = matrix[part]
+            # a matrix in a file is an array of another class, whose every result would be one, too
+            rows = np.asarray(matrix[part])
+            into = part if places is None else places[part]
             scale = np.maximum(rows.max(axis=1), -rows.min(axis=1)) / np.float32(_MOST)
             scale[scale < np.finfo(np.float32).tiny] = 1  # rows of zeros
             coded = rows / scale[:, None]
             np.rint(coded, out=coded)
-            codes[part] = coded
+            codes[into] = coded
             coded *= scale[:, None]
-            scales[part], norms = scale, _norms(rows)
-            lengths[part] = _norms(coded) * (1 + rounding(dim))
+            scales[into], norms = scale, _norms(rows)
+            lengths[into] = _norms(coded) * (1 + rounding(dim))
             # the difference itself may round, by less than the last term allows for
-            residuals[part] = _norms(rows - coded) * (1 + rounding(dim)) + 2 * rounding(dim) * norms
+            residuals[into] = _norms(rows - coded) * (1 + rounding(dim)) + 2 * rounding(dim) * norms
         return cls(codes, scales, lengths, residuals)
+
+    def __getitem__(self, part: slice | Int[np.ndarray, " some"]) -> "Int8Codes":
+        """The codes of some rows: of a slice those themselves, of an array of places a copy."""
+        return Int8Codes(self.codes[part], self.scales[part], self.lengths[part], self.residuals[part])
 
     def products(
         self, query: Float[np.ndarray, " dim"]
     ) -> tuple[Float[np.ndarray, " rows"], Float[np.ndarray, " rows"]]:
         """Return each row's coarse product with a query, and how far its score may lie from it at most."""
-        product = kernel()
         one = Int8Codes.of(query[None])
-        assert product is not None
         assert one is not None
-        coarse = np.asarray(product(one.codes, self.codes, metric="dot", out_dtype="float32"))[0]
-        coarse *= self.scales * one.scales
         # the query's norm is at most that of its codes and of what they leave out together
-        return coarse, self.lengths * one.residuals + self.residuals * (one.lengths + one.residuals)
+        errors = self.lengths * one.residuals + self.residuals * (one.lengths + one.residuals)
+        return self.coarse(one), errors
+
+    def coarse(self, query: "Int8Codes") -> Float[np.ndarray, " rows"]:
+        """Return each row's coarse product with the only row of `query`."""
+        product = kernel()
+        assert product is not None
+        coarse = np.asarray(product(query.codes, self.codes, metric="dot", out_dtype="float32"))[0]
+        coarse *= self.scales * query.scales
+        return coarse
 
 
 def _norms(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:

@@ -47,8 +47,8 @@ class Ranking:
         cls, snapshot: Snapshot, rows: Int[np.ndarray, " ranked"], scores: Float[np.ndarray, " ranked"]
     ) -> "Ranking":
         """Rank rows, best first, that have these scores."""
-        # the rest is never looked at; -inf would show at once if it were
-        by_row = np.full(len(snapshot.matrix), -np.inf, np.float32)
+        # the rest is never looked at; zeros, since the system gives no memory for pages that nobody writes
+        by_row = np.zeros(len(snapshot.matrix), np.float32)
         by_row[rows] = scores
         return cls(snapshot, rows, by_row)
 
@@ -74,7 +74,7 @@ class Ranking:
         """
         rows = self.rows[: max(count, around)]
         logits = np.empty(len(rows), np.float32)
-        blocks = files.region_blocks([self.snapshot.keys[row] for row in rows.tolist()], _BLOCK)
+        blocks = files.region_blocks(self.snapshot.keys_of(rows), _BLOCK)
         check_time(until)
         for places, region_features in blocks:
             # by places: of a large share the blocks come in the order of the table

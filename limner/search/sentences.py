@@ -4,7 +4,7 @@ STORE/sentences-1.lance   one row a sentence: id, text, path of the image that i
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from limner.errors import DataError, SettingsError
 from limner.search.commits import column_sum
 from limner.search.entry import key_of
 from limner.search.row_digests import DIGEST
+from limner.search.snapshot import Snapshot
 from limner.search.store_files import StoreFiles
 from limner.search.table import matrix_of, with_vectors
 from limner.search.vectors import Vectors
@@ -110,7 +111,7 @@ class SentenceTable:
         snapshot = self._current()
         best, scores = snapshot.vectors.first(np.ascontiguousarray(query, np.float32), k)
         # a sentence may be there before its image, and its path alone says nothing to a client
-        pictures = self.files.snapshot().places
+        pictures = self.files.snapshot()
         rows = snapshot.table.take(pa.array(best, pa.int64())).select(["text", "path"]).to_pylist()
         return [
             FoundSentence(
@@ -160,7 +161,7 @@ class SentenceTable:
         return held
 
 
-def _key_in(pictures: Mapping[str, int], path: str | None) -> str | None:
+def _key_in(pictures: Snapshot, path: str | None) -> str | None:
     """Key of the image of a path, if the store holds it."""
     key = None if path is None else key_of(path)
-    return key if key in pictures else None
+    return None if key is None or pictures.row(key) is None else key

@@ -23,6 +23,7 @@ from limner.search.conditions import Condition
 from limner.search.entry import FIELDS, TOLD, item_values
 from limner.search.metadata_index import MetadataIndex
 from limner.search.row_digests import DIGEST
+from limner.search.scratch import ON_DISK_FROM, scratch_matrix
 from limner.search.table import ROW, Table
 from limner.search.vectors import Vectors
 from limner.types import ImageSource
@@ -45,7 +46,8 @@ class Snapshot:
         """Read the rows as they are now, at this version or a later one; vectors that `before` has are copied from it.
 
         Peak memory, of 100,000 × 512: 2.2 times the vectors, and 3.5 times with those of `before` and what LanceDB
-        keeps. Raises `StoreError` for a table that cannot be read.
+        keeps. More than `ON_DISK_FROM` bytes are in a file. Raises `StoreError` for a table that cannot be read, and
+        where there is no room for the file.
         """
         # again as long as a commit between the reading of columns and vectors has taken rows away
         while True:
@@ -56,27 +58,40 @@ class Snapshot:
             columns = rows.take(pc.sort_indices(rows, [("path", "ascending")]))
             numbers = columns[ROW].to_numpy()
             # filled in place: at its peak a first reading takes 2.2 times the vectors, where it took 3.8 before
-            matrix = np.empty((len(numbers), dim), np.float32)
+            on_disk = 4 * len(numbers) * dim >= ON_DISK_FROM
+            matrix = (
+                scratch_matrix(len(numbers), dim) if on_disk else np.empty((len(numbers), dim), np.float32)
+            )
             # copied: the query after a commit at 100,000 × 512 takes 0.3 to 0.75 s more; reading all took up to 1.4
             fresh = np.arange(len(numbers)) if before is None else before._copied(numbers, matrix)
             if table.fill(matrix, fresh, numbers[fresh], "vector"):
-                return cls(version, Vectors(matrix), columns)
+                return cls(version, Vectors(matrix, on_disk=on_disk), columns)
 
     def _copied(
         self, numbers: UInt64[np.ndarray, " rows"], matrix: Float[np.ndarray, "rows dim"]
     ) -> Int[np.ndarray, " fresh"]:
         """Copy the vectors of rows with these numbers, and return the places that are left."""
+        same, places = self.places_of(numbers)
+        # in parts: indexing by an array makes a copy of the right side first
+        for start in range(0, len(same), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            matrix[same[part]] = self.matrix[places[part]]
+        left = np.ones(len(numbers), bool)
+        left[same] = False
+        return np.flatnonzero(left)
+
+    def places_of(
+        self, numbers: UInt64[np.ndarray, " rows"]
+    ) -> tuple[Int[np.ndarray, " same"], Int[np.ndarray, " same"]]:
+        """Find which of some numbers of rows (`ROW`) are of rows here, and where those rows are."""
         row_numbers = self.columns[ROW].to_numpy()
         if not len(row_numbers):
-            return np.arange(len(numbers))
+            return np.empty(0, np.int64), np.empty(0, np.int64)
         order = np.argsort(row_numbers)
         # searchsorted answers len(own) for a number above all of them; the comparison finds such rows out
         places = order[np.minimum(np.searchsorted(row_numbers, numbers, sorter=order), len(row_numbers) - 1)]
-        same = row_numbers[places] == numbers
-        # in parts: indexing by an array makes a copy of the right side first
-        for part in np.array_split(np.flatnonzero(same), 1 + len(numbers) // _BLOCK):
-            matrix[part] = self.matrix[places[part]]
-        return np.flatnonzero(~same)
+        same = np.flatnonzero(row_numbers[places] == numbers)
+        return same, places[same]
 
     @property
     def matrix(self) -> Float[np.ndarray, "images dim"]:
@@ -143,8 +158,19 @@ class Snapshot:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """The row of each key."""
+        """The row of each key, for whoever looks for many; `row` finds one."""
         return {key: row for row, key in enumerate(self.keys)}
+
+    def row(self, key: str) -> int | None:
+        """The row of a key; None if no row has it."""
+        # in Arrow, 20 ms for two million: a dict of so many would take a second and 200 MB
+        found: int = pc.index(self.columns["id"], key).as_py()
+        return None if found < 0 else found
+
+    def keys_of(self, rows: Int[np.ndarray, " some"]) -> list[str]:
+        """Keys of some rows, in the order given."""
+        keys: list[str] = self.columns["id"].take(pa.array(rows, pa.int64())).to_pylist()
+        return keys
 
     def rows_of(self, image: ImageSource | None) -> list[int]:
         """Rows of the images whose file this is, by its content; [] for an image that is no file."""

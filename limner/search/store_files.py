@@ -312,10 +312,10 @@ class StoreFiles:
 
     def row_of(self, snapshot: Snapshot, key: str) -> int:
         """The row of an image by its key. Raises `UnknownPictureError`."""
-        try:
-            return snapshot.places[key]
-        except KeyError:
-            raise UnknownPictureError(f"{self.folder}: holds no picture {key[:64]!a}") from None
+        row = snapshot.row(key)
+        if row is None:
+            raise UnknownPictureError(f"{self.folder}: holds no picture {key[:64]!a}")
+        return row
 
     def vectors(self, ids: Sequence[str]) -> Float[np.ndarray, "images dim"]:
         """Stored vectors of images by their keys, in order. Raises `UnknownPictureError` for others."""

@@ -6,6 +6,7 @@ among the first by it are scored exactly. So every way to ask gives the same row
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -41,22 +42,48 @@ _WAITING = 1 << 20
 """Pairs of a query and a row, 20 MiB, that wait for their exact score before the worse of them are dropped."""
 
 
+# a row is a read of its own from a disk
+_READ = 1024
+"""Rows of a matrix on disk that are scored at once; of more, codes say which."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """Codes of all rows in an order of their own: `order` has their rows, and `places` where a row's codes are."""
+
+    codes: Int8Codes
+    order: Int[np.ndarray, " rows"]
+    places: Int[np.ndarray, " rows"]
+
+
 class Vectors:
     """Rows of float32, searched by dot product.
 
     The second search of many rows makes their codes (`limner.search.int8_codes`), a quarter of the matrix: for one
-    search they cost more than they save. `prepare` makes them before. Without numkong all rows are scored.
+    search they cost more than they save. `prepare` makes them before. Without numkong all rows are scored. `on_disk`
+    says that the matrix is in a file (`limner.search.scratch`): then rows are read where codes do not rule them out.
     """
 
-    def __init__(self, matrix: Float[np.ndarray, "rows dim"]) -> None:
+    def __init__(self, matrix: Float[np.ndarray, "rows dim"], *, on_disk: bool = False) -> None:
         self.matrix = matrix
+        self.on_disk = on_disk
         self._codes: Int8Codes | None = None
+        self.coded: Coded | None = None
+        """Codes in another order, from `arrange` on."""
         self._is_searched = False
 
     def prepare(self) -> None:
         """Make the codes, unless the rows are few; those of 100,000 × 512 take 0.15 s."""
-        if self._codes is None and len(self.matrix) >= CODED_FROM:
+        if self._codes is None and self.coded is None and len(self.matrix) >= CODED_FROM:
             self._codes = Int8Codes.of(self.matrix)
+
+    def arrange(self, order: Int[np.ndarray, " rows"]) -> None:
+        """Make the codes anew in this order of the rows, in place of those that there are."""
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order), dtype=order.dtype)
+        codes = Int8Codes.of(self.matrix, places)
+        self.coded = None if codes is None else Coded(codes, order, places)
+        self._codes = None
 
     def scores(
         self, query: Float[np.ndarray, " dim"], rows: Int[np.ndarray, " some"] | None = None
@@ -81,9 +108,17 @@ class Vectors:
         if rows is not None and len(rows) == len(self.matrix):
             rows = None
         count = len(self.matrix) if rows is None else len(rows)
-        if _MANY * k >= count or _FEW * count <= len(self.matrix):
-            return self._best(query, k, rows)
-        return self._best(query, k, self._near(query, k, rows))
+        few = count <= _READ if self.on_disk else _FEW * count <= len(self.matrix)
+        if few or _MANY * k >= count:
+            return self.best(query, k, rows)
+        return self.best(query, k, self._near(query, k, rows))
+
+    def nearly_first(self, query: Float[np.ndarray, " dim"], k: int) -> Int[np.ndarray, " found"]:
+        """Find about the k best rows by the codes alone, best first; by their scores where there are no codes."""
+        if (coded := self.coded) is None:
+            return self.first(query, k)[0]
+        coarse, _ = coded.codes.products(query)
+        return coded.order[top(coarse, k)]
 
     def _near(
         self, query: Float[np.ndarray, " dim"], k: int, rows: Int[np.ndarray, " some"] | None
@@ -92,22 +127,34 @@ class Vectors:
         if self._is_searched:
             self.prepare()
         self._is_searched = True
-        if self._codes is None:
+        # another thread may arrange them meanwhile
+        codes, coded = self._codes, self.coded
+        if coded is not None:
+            codes = coded.codes
+        if codes is None:
             return rows
+        # where the codes of the rows are
+        places = rows if rows is None or coded is None else coded.places[rows]
         # LanceDB's own exact scan takes 230 ms for 100,000 × 512, this pass 2.5 to 4
-        coarse, error = self._codes.products(query)
-        if rows is not None:
-            coarse, error = coarse[rows], error[rows]
+        if places is not None and _FEW * len(places) <= len(self.matrix):
+            coarse, error = codes[places].products(query)
+        else:
+            coarse, error = codes.products(query)
+            if places is not None:
+                coarse, error = coarse[places], error[places]
+        if rows is None and coded is not None:
+            rows = coded.order
         # the k-th best score is at least the lowest of any k rows; the k rows of the best products come near it
         seeds = np.flatnonzero(coarse >= _kth(coarse, k))[:k]
         reached = self.scores(query, seeds if rows is None else rows[seeds]).min()
         near = np.flatnonzero(coarse + error >= reached)
-        return near if rows is None else rows[near]
+        # in ascending order, which decides between equal scores
+        return near if rows is None else np.sort(rows[near])
 
     def first_of_each(self, queries: Float[np.ndarray, "queries dim"], k: int) -> list[Found]:
         """Find the k best rows for each of some queries, as `first` does, by one product for many of them."""
         count, asked = len(self.matrix), len(queries)
-        if asked < _TOGETHER or _MANY * k >= count:
+        if asked < _TOGETHER or _MANY * k >= count or self.on_disk:
             return [self.first(query, k) for query in queries]
         # product and score are both sums in float32; twice, since the norms are such sums, too
         errors = 2 * rounding(queries.shape[1]) * self._longest * np.linalg.norm(queries, axis=1)
@@ -119,7 +166,7 @@ class Vectors:
             if waiting.count > _WAITING:
                 return [self.first(query, k) for query in queries]
         rows, owners = waiting.left()
-        # all of them at once, since 64 times `_best` took a thirtieth of the product's time
+        # all of them at once, since 64 times `best` took a thirtieth of the product's time
         scores = np.einsum("nd,nd->n", self.matrix[rows], queries[owners])
         order = np.lexsort((rows, -scores, owners))
         rows, scores, ends = rows[order], scores[order], _ends(owners, asked)
@@ -128,7 +175,8 @@ class Vectors:
             for of_query, own in zip(np.split(rows, ends), np.split(scores, ends), strict=True)
         ]
 
-    def _best(self, query: Float[np.ndarray, " dim"], k: int, rows: Int[np.ndarray, " some"] | None) -> Found:
+    def best(self, query: Float[np.ndarray, " dim"], k: int, rows: Int[np.ndarray, " some"] | None) -> Found:
+        """Find the k best of all rows, or of some in ascending order, by scoring each."""
         scores = self.scores(query, rows)
         best = top(scores, k)
         return best if rows is None else rows[best], scores[best]

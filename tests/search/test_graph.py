@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from limner.search.approximate import WIDTHS, Approximate
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
+from limner.search.graph import WIDTHS, Graph
 from limner.search.query import Query
 from limner.search.snapshot import Snapshot
 from limner.search.store import Store
@@ -57,7 +57,7 @@ def test_agrees_with_exact_search(store: StoreFiles) -> None:
 
 
 def test_follows_the_store(store: StoreFiles) -> None:
-    graph = Approximate(DIM)
+    graph = Graph(DIM)
     assert graph.update(store.snapshot()) == 400
     assert graph.update(store.snapshot()) == 0
     before = store.snapshot()
@@ -78,7 +78,7 @@ def test_conditions_and_groups_are_answered_exactly(
     store: StoreFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = Engine(store, FakeEncoder(), approximate_from=100)
-    monkeypatch.setattr(Approximate, "nearest", lambda *given: pytest.fail("the graph was asked"))
+    monkeypatch.setattr(Graph, "nearest", lambda *given: pytest.fail("the graph was asked"))
     assert len(graph.answer(Query(text="blue", group="near", k=3)).hits) == 3
     small = Engine(store, FakeEncoder(), approximate_from=401)
     assert len(Store(small).search("blue")) == 10
@@ -87,7 +87,7 @@ def test_conditions_and_groups_are_answered_exactly(
 def test_copies_have_equal_scores_and_their_order(store: StoreFiles) -> None:
     one = clustered(1, 5)
     store.add(entries(range(500, 505)), np.repeat(one, 5, axis=0))
-    graph = Approximate(DIM)
+    graph = Graph(DIM)
     graph.update(store.snapshot())
     rows, scores = graph.nearest(one[0], 5)
     assert len(set(scores.tolist())) == 1
@@ -95,7 +95,7 @@ def test_copies_have_equal_scores_and_their_order(store: StoreFiles) -> None:
 
 
 def test_the_width_is_the_least_that_finds_enough(store: StoreFiles) -> None:
-    graph = Approximate(DIM, recall=0.9)
+    graph = Graph(DIM, recall=0.9)
     graph.update(store.snapshot())
     assert [one.width for one in graph.tried] == list(WIDTHS[: len(graph.tried)])
     assert all(one.recall < 0.9 for one in graph.tried[:-1])
@@ -109,7 +109,7 @@ def test_the_width_is_the_least_that_finds_enough(store: StoreFiles) -> None:
     graph.update(store.snapshot())
     assert graph.tried is not before
     # what no width finds is looked for with the widest
-    never = Approximate(DIM, recall=1.1)
+    never = Graph(DIM, recall=1.1)
     never.update(store.snapshot())
     assert [one.width for one in never.tried] == list(WIDTHS)
 
@@ -118,15 +118,15 @@ def test_exact_search_answers_while_the_graph_is_built(
     store: StoreFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     building, built = threading.Event(), threading.Event()
-    update, nearest = Approximate.update, Approximate.nearest
+    update, nearest = Graph.update, Graph.nearest
     asked: list[int] = []
 
-    def slowly(graph: Approximate, snapshot: Snapshot) -> int:
+    def slowly(graph: Graph, snapshot: Snapshot) -> int:
         building.set()
         assert built.wait(30)
         return update(graph, snapshot)
 
-    def counted(graph: Approximate, query: Rows, k: int) -> Found:
+    def counted(graph: Graph, query: Rows, k: int, rows: Rows | None = None) -> Found:
         asked.append(k)
         return nearest(graph, query, k)
 
@@ -134,14 +134,14 @@ def test_exact_search_answers_while_the_graph_is_built(
     graph = engine._approximate
     assert graph is not None
     exact = Engine(store, FakeEncoder()).answer(Query(text="blue"))
-    monkeypatch.setattr(Approximate, "update", slowly)
+    monkeypatch.setattr(Graph, "update", slowly)
     engine.prepare()
     assert building.wait(30)
     for _ in range(2):
         assert engine.answer(Query(text="blue")) == exact
     built.set()
     graph.wait()
-    monkeypatch.setattr(Approximate, "nearest", counted)
+    monkeypatch.setattr(Graph, "nearest", counted)
     assert engine.answer(Query(text="blue")) == exact
     assert len(asked) == 1
     # the next snapshot: the first query has it taken over
@@ -155,10 +155,10 @@ def test_exact_search_answers_while_the_graph_is_built(
 
 
 def test_an_error_of_the_background_is_told(store: StoreFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(graph: Approximate, snapshot: Snapshot) -> int:
+    def fails(graph: Graph, snapshot: Snapshot) -> int:
         raise MemoryError("too large")
 
-    monkeypatch.setattr(Approximate, "update", fails)
+    monkeypatch.setattr(Graph, "update", fails)
     engine = Engine(store, FakeEncoder(), approximate_from=100)
     engine.prepare()
     assert engine._approximate is not None

@@ -1,0 +1,201 @@
+"""Search of a store larger than memory: an inverted file (IVF) of int8 codes, and exact scores of what it finds.
+
+The rows are in lists, each around a centre, and a search reads the lists whose centres are nearest to the query (Jégou
+et al., 2011, section IV; here with codes of int8 in place of product quantisation). Rows that conditions leave out are
+passed over, and further lists are read for them. Nothing of it is written: the store's table is the truth.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from limner.errors import SettingsError, install_hint
+from limner.search.int8_codes import Int8Codes
+from limner.search.proposer import GROWN, RECALL, Proposer, own_queries
+from limner.search.snapshot import Snapshot
+from limner.search.table import ROW
+from limner.search.vectors import Found, top
+from limner.store_reports import GraphWidth
+
+_SAMPLE = 200
+"""Queries by which it is chosen how many lists are read."""
+
+_LEARNT = 32
+"""Rows a list from which the centres are learnt."""
+
+_ROUNDS = 8
+"""Rounds of k-means."""
+
+_BLOCK = 8192
+"""Rows that are compared with the centres at once."""
+
+DEPTHS = (10, 30, 100, 300, 1000)
+"""Numbers of best rows for which it is measured how many lists hold them."""
+
+# int8 puts near neighbours in another order, by far less than the bound of its error
+_MORE = 64
+"""Rows that are scored exactly beside twice those that are asked for."""
+
+
+class InvertedFile(Proposer):
+    """Lists of a snapshot's rows around centres; the next snapshot's new rows join the lists that there are.
+
+    A search reads as many lists as hold `recall` of the best rows that it may have to find, on average over rows with
+    noise as queries. With a share s of the rows taking part, its k best are about the first k/s of all, so that many
+    lists are read, and more until as many rows have taken part as s would give. Beyond what was measured it is exact.
+    """
+
+    name = "lists"
+
+    def __init__(self, recall: float = RECALL) -> None:
+        super().__init__(recall)
+        try:
+            from usearch.index import kmeans
+        except ImportError:
+            raise SettingsError(
+                f"approximate search needs usearch; {install_hint('approximate')}, or search exactly"
+            ) from None
+        self._kmeans: Any = kmeans
+        self._centres: Float[np.ndarray, "lists dim"] = np.empty((0, 0), np.float32)
+        self._list_of: Int[np.ndarray, " rows"] = np.empty(0, np.int32)
+        self._starts: Int[np.ndarray, " ends"] = np.zeros(1, np.int64)
+        self._read: dict[int, int] = {}
+        self._changed = 0
+
+    @property
+    def takes_conditions(self) -> bool:
+        """True: lists hold rows, and those that are left out are passed over."""
+        return True
+
+    def update(self, snapshot: Snapshot) -> int:
+        """Take over a snapshot, and return how many rows are in lists anew: for the first snapshot, all.
+
+        While it runs the codes are in memory twice: exact search reads those that were there before.
+        """
+        if self._snapshot is snapshot:
+            return 0
+        matrix = snapshot.matrix
+        fresh = self._kept(snapshot)
+        self._changed += len(fresh)
+        learns = self._changed > GROWN * len(matrix)
+        if learns:
+            self._centres = self._learnt(matrix)
+            fresh = np.arange(len(matrix))
+        for part in np.array_split(fresh, 1 + len(fresh) // _BLOCK):
+            self._list_of[part] = (matrix[part] @ self._centres.T).argmax(axis=1)
+        # stable: within a list the rows ascend
+        order = np.argsort(self._list_of, kind="stable").astype(np.int32)
+        counts = np.bincount(self._list_of, minlength=len(self._centres))
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        snapshot.vectors.arrange(order)
+        self._snapshot = snapshot
+        if learns and len(matrix):
+            self._choose()
+            self._changed = 0
+        return len(fresh)
+
+    def _kept(self, snapshot: Snapshot) -> Int[np.ndarray, " fresh"]:
+        """Copy the lists of rows that were there before, and return the rows that are left."""
+        before, lists = self._snapshot, self._list_of
+        self._list_of = np.empty(len(snapshot.matrix), np.int32)
+        if before is None or not len(lists):
+            return np.arange(len(snapshot.matrix))
+        same, places = before.places_of(snapshot.columns[ROW].to_numpy())
+        self._list_of[same] = lists[places]
+        left = np.ones(len(snapshot.matrix), bool)
+        left[same] = False
+        return np.flatnonzero(left)
+
+    def _learnt(self, matrix: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "lists dim"]:
+        """Centres of unit length: about as many as the root of the number of rows, a power of two."""
+        count = 2 ** round(math.log2(max(1.0, math.sqrt(len(matrix)))))
+        rng = np.random.default_rng(0)
+        chosen = np.sort(rng.choice(len(matrix), min(len(matrix), _LEARNT * count), replace=False))
+        rows = matrix[chosen]
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+        if len(rows) <= count:
+            return rows
+        _, _, centres = self._kmeans(rows, count, metric="cos", max_iterations=_ROUNDS, seed=0)
+        # a list that lost all of its rows has no direction; no row comes to it then
+        unit: Float[np.ndarray, "lists dim"] = np.nan_to_num(
+            centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
+        ).astype(np.float32)
+        return unit
+
+    def _choose(self) -> None:
+        """Measure in how many lists the best rows are, for each of `DEPTHS`."""
+        assert self._snapshot is not None
+        vectors, count = self._snapshot.vectors, len(self._list_of)
+        depth = min(DEPTHS[-1], count)
+        needed = []
+        for query in own_queries(vectors.matrix, _SAMPLE):
+            nearest = np.argsort(-(self._centres @ query), kind="stable")
+            turn = np.empty(len(nearest), np.int64)
+            turn[nearest] = np.arange(1, 1 + len(nearest))
+            needed.append(turn[self._list_of[vectors.nearly_first(query, depth)]])
+        turns = np.stack(needed)
+        self._read = {}
+        for one in DEPTHS:
+            found = np.sort(turns[:, :one], axis=None)
+            # so that at least the wanted share of them lies in the lists up to this one
+            self._read[one] = int(found[min(len(found), math.ceil(self.wanted * len(found))) - 1])
+        most = self._read[DEPTHS[0]]
+        widths = sorted({*(2**power for power in range(most.bit_length()) if 2**power < most), most})
+        best = turns[:, : DEPTHS[0]]
+        self.tried = [GraphWidth(width=one, recall=float((best <= one).mean())) for one in widths]
+
+    def nearest(
+        self, query: Float[np.ndarray, " dim"], k: int, rows: Int[np.ndarray, " some"] | None = None
+    ) -> Found:
+        """Find about the k best rows of the snapshot, or of some in ascending order, as `Proposer.nearest` does."""
+        assert self._snapshot is not None
+        vectors, count = self._snapshot.vectors, len(self._list_of)
+        taking_part = count if rows is None else len(rows)
+        depth = min((one for one in DEPTHS if one * taking_part >= k * count), default=None)
+        coded = vectors.coded
+        # without numkong there are no codes; and few rows are sooner looked at than passed over in lists
+        if depth is None or coded is None or taking_part * len(self._centres) <= self._read[depth] * count:
+            return vectors.first(query, k, rows)
+        takes_part = None
+        if rows is not None:
+            takes_part = np.zeros(count, bool)
+            takes_part[rows] = True
+        found = self._coarse(query, self._read[depth], coded.codes, coded.order, takes_part, taking_part)
+        proposed = found[0][top(found[1], 2 * k + _MORE)]
+        proposed.sort()
+        return vectors.best(query, k, proposed)
+
+    def _coarse(
+        self,
+        query: Float[np.ndarray, " dim"],
+        lists: int,
+        codes: Int8Codes,
+        order: Int[np.ndarray, " rows"],
+        takes_part: np.ndarray | None,
+        taking_part: int,
+    ) -> Found:
+        """Rows of the nearest lists with their coarse products, in no order."""
+        one = Int8Codes.of(query[None])
+        assert one is not None
+        rows, products, read, left = [], [], 0, 0
+        for turn, number in enumerate(np.argsort(-(self._centres @ query), kind="stable")):
+            # as many take part among those read as would, were they spread evenly
+            if turn >= lists and left * len(order) >= taking_part * read:
+                break
+            part = slice(self._starts[number], self._starts[number + 1])
+            in_list = order[part]
+            # no kernel takes an empty matrix
+            if not len(in_list):
+                continue
+            coarse = codes[part].coarse(one)
+            if turn < lists:
+                read += len(in_list)
+            if takes_part is not None:
+                stays = takes_part[in_list]
+                in_list, coarse = in_list[stays], coarse[stays]
+            left += len(in_list)
+            rows.append(in_list)
+            products.append(coarse)
+        return np.concatenate(rows), np.concatenate(products)

@@ -1,0 +1,304 @@
+"""Lists of codes against exact search, and against a slow twin that reads them one by one."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from limner.search import inverted_file, scratch
+from limner.search import snapshot as snapshots
+from limner.search.conditions import Condition
+from limner.search.engine import Engine
+from limner.search.entry import StoredImage
+from limner.search.inverted_file import DEPTHS, InvertedFile
+from limner.search.query import Query
+from limner.search.recall import proposer_for, trial
+from limner.search.snapshot import Snapshot
+from limner.search.store_files import StoreFiles
+from limner.search.table import ROW
+from limner.search.vectors import Vectors
+from tests.search.fake import DIM, FakeEncoder, unit
+
+Rows = Any  # arrays of numpy, whose arithmetic has no types
+
+pytest.importorskip("numkong")
+pytest.importorskip("usearch")
+
+
+def drawn(rng: np.random.Generator, count: int, dim: int = 16, clusters: int = 30) -> Rows:
+    centres = rng.normal(size=(clusters, dim))
+    noise = rng.normal(size=(count, dim)) / dim**0.5
+    return unit(unit(centres)[rng.integers(0, clusters, count)] + noise)
+
+
+def snapshot_of(matrix: Rows, numbers: Rows | None = None) -> Snapshot:
+    numbers = np.arange(len(matrix)) if numbers is None else numbers
+    return Snapshot(1, Vectors(matrix, on_disk=True), pa.table({ROW: pa.array(numbers, pa.uint64())}))
+
+
+def lists_of(matrix: Rows, **given: Any) -> InvertedFile:
+    lists = InvertedFile(**given)
+    lists.update(snapshot_of(matrix))
+    return lists
+
+
+def agreement(lists: InvertedFile, queries: Rows, k: int, rows: Rows | None = None) -> float:
+    assert lists._snapshot is not None
+    vectors = lists._snapshot.vectors
+    shares = []
+    for query in queries:
+        found, scores = lists.nearest(query, k, rows)
+        best, exact = vectors.first(query, k, rows)
+        assert len(found) == len(set(found.tolist())) == len(best)
+        assert scores.tolist() == vectors.scores(query, found).tolist()
+        order = np.lexsort((found, -scores))
+        assert order.tolist() == list(range(len(found)))
+        if rows is not None:
+            assert np.isin(found, rows).all()
+        shares.append((scores >= exact[-1]).mean())
+    return float(np.mean(shares))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.1, 0.02])
+def test_finds_the_best_of_those_that_take_part(share: float) -> None:
+    rng = np.random.default_rng(0)
+    matrix = drawn(rng, 20_000)
+    lists = lists_of(matrix)
+    queries = unit(matrix[:60] + rng.normal(size=(60, 16)) / 4)
+    rows = None if share == 1 else np.flatnonzero(rng.random(len(matrix)) < share)
+    assert agreement(lists, queries, 10, rows) >= 0.99
+
+
+def test_finds_those_that_are_far_from_the_query() -> None:
+    # what takes part lies in clusters that the query is far from: lists near it hold none of it
+    rng = np.random.default_rng(1)
+    matrix = drawn(rng, 20_000)
+    lists = lists_of(matrix)
+    query = matrix[0]
+    scores = matrix @ query
+    rows = np.flatnonzero(scores < np.quantile(scores, 0.3))
+    assert len(lists.nearest(query, 10, rows)[0]) == 10
+    assert agreement(lists, matrix[:1], 10, rows) >= 0.9
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 40, 300])
+def test_few_rows(rows: int) -> None:
+    matrix = drawn(np.random.default_rng(2), rows)
+    lists = lists_of(matrix)
+    for k in (1, 3, rows, rows + 5):
+        assert agreement(lists, matrix[:3], min(k, rows)) == 1
+
+
+def test_the_lists_are_those_of_the_nearest_centres() -> None:
+    matrix = drawn(np.random.default_rng(3), 3000)
+    lists = lists_of(matrix)
+    assert len(lists._centres) == 64
+    assert np.linalg.norm(lists._centres, axis=1) == pytest.approx(1, abs=1e-3)
+    products = matrix @ lists._centres.T
+    # a product in blocks may round otherwise
+    assert (products[np.arange(3000), lists._list_of] >= products.max(axis=1) - 1e-6).all()
+    assert lists._snapshot is not None
+    coded = lists._snapshot.vectors.coded
+    assert coded is not None
+    for number in range(64):
+        rows = coded.order[lists._starts[number] : lists._starts[number + 1]]
+        assert rows.tolist() == np.flatnonzero(lists._list_of == number).tolist()
+    assert coded.order[coded.places].tolist() == list(range(3000))
+
+
+def test_reads_the_fewest_lists_that_hold_enough() -> None:
+    matrix = drawn(np.random.default_rng(4), 20_000)
+    lists = lists_of(matrix, recall=0.9)
+    assert list(lists._read) == list(DEPTHS)
+    assert list(lists._read.values()) == sorted(lists._read.values())
+    assert lists.tried[-1].width == lists._read[10]
+    assert lists.tried[-1].recall >= 0.9
+    assert all(one.recall < 0.9 for one in lists.tried[:-1])
+    assert lists_of(matrix, recall=1.0).tried[-1].width >= lists.tried[-1].width
+
+
+def test_reads_on_until_as_many_have_taken_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    matrix = drawn(rng, 20_000)
+    lists = lists_of(matrix)
+    assert lists._snapshot is not None
+    coded = lists._snapshot.vectors.coded
+    assert coded is not None
+    query = matrix[7]
+    nearest = np.argsort(-(lists._centres @ query), kind="stable")
+    sizes = np.diff(lists._starts)
+    for takes_part in (rng.random(20_000) < 0.3, matrix @ query < 0.2, matrix @ query > 0.5):
+        count = int(takes_part.sum())
+        rows, _ = lists._coarse(query, 3, coded.codes, coded.order, takes_part, count)
+        # the slow twin
+        wanted = count / 20_000 * sizes[nearest[:3]].sum()
+        seen: list[int] = []
+        for turn, number in enumerate(nearest):
+            if turn >= 3 and len(seen) >= wanted:
+                break
+            seen += [row for row in np.flatnonzero(lists._list_of == number).tolist() if takes_part[row]]
+        assert sorted(rows.tolist()) == sorted(seen)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_follows_changes(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
+    matrix, numbers = drawn(rng, 600), np.arange(600)
+    lists = InvertedFile()
+    lists.update(snapshot_of(matrix, numbers))
+    centres = lists._centres
+    for _ in range(3):
+        gone = data.draw(st.integers(0, 40))
+        new = data.draw(st.integers(0, 40))
+        stays = np.sort(rng.choice(len(matrix), len(matrix) - gone, replace=False))
+        matrix = np.concatenate([matrix[stays], drawn(rng, new)])
+        numbers = np.concatenate([numbers[stays], numbers.max() + 1 + np.arange(new)])
+        order = rng.permutation(len(matrix))
+        matrix, numbers = matrix[order], numbers[order]
+        snapshot = snapshot_of(matrix, numbers)
+        learnt_before = lists._changed
+        fresh = lists.update(snapshot)
+        if lists._centres is centres:
+            assert fresh == new
+        else:
+            # more than a tenth has changed since they were learnt
+            assert learnt_before + new > 0.1 * len(matrix)
+            assert fresh == len(matrix)
+        centres = lists._centres
+        products = matrix @ centres.T
+        assert (products[np.arange(len(matrix)), lists._list_of] >= products.max(axis=1) - 1e-6).all()
+        assert agreement(lists, matrix[:5], 10) >= 0.9
+        assert lists.update(snapshot) == 0
+
+
+def entries(numbers: range) -> list[StoredImage]:
+    return [
+        StoredImage(f"/pictures/{number:04d}.jpg", "0" * 64, 1, 1, metadata={"camera": number % 5})
+        for number in numbers
+    ]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreFiles:
+    monkeypatch.setenv("LIMNER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(snapshots, "ON_DISK_FROM", 1)
+    encoder = FakeEncoder()
+    store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    store.add(entries(range(2000)), drawn(np.random.default_rng(0), 2000, DIM))
+    return store
+
+
+def test_a_store_on_disk_is_searched_by_lists_with_conditions(store: StoreFiles) -> None:
+    engine, exact = Engine(store, FakeEncoder(), approximate_from=100), Engine(store, FakeEncoder())
+    assert store.snapshot().vectors.on_disk
+    assert engine.info().approximate is None
+    engine.prepare()
+    assert isinstance(engine._approximate, InvertedFile)
+    engine._approximate.wait()
+    about = engine.info().approximate
+    assert about is not None
+    assert (about.by, about.width) == ("lists", engine._approximate.tried[-1].width)
+    asked: list[int] = []
+    nearest = engine._approximate.nearest
+    engine._approximate.nearest = lambda *given: asked.append(1) or nearest(*given)  # type: ignore[method-assign, func-returns-value]
+    camera = (Condition.parse("camera=3"),)
+    key = exact.answer(Query(text="blue", k=1)).hits[0].id
+    queries = [
+        Query(text="blue"),
+        Query(text="a red coat", where=camera),
+        Query(like=key, k=5),
+        Query(like=key, k=5, where=camera),
+        Query(text="grey", right=(key,)),
+    ]
+    for number, query in enumerate(queries, start=1):
+        found, best = engine.answer(query), exact.answer(query)
+        assert found.matching == best.matching
+        same = {hit.id for hit in found.hits} & {hit.id for hit in best.hits}
+        assert len(same) >= len(best.hits) - 1
+        assert key not in same or number <= 2
+        assert len(asked) == number
+    for query in (Query(text="blue", group="near", k=3), Query(text="blue", offset=3, where=camera)):
+        assert engine.answer(query) == exact.answer(query)
+    assert len(asked) == len(queries)
+
+
+def test_exact_search_of_a_store_on_disk_is_that_in_memory(
+    store: StoreFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limner.search.vectors.CODED_FROM", 1)
+    monkeypatch.setattr("limner.search.vectors._READ", 16)
+    on_disk = store.snapshot()
+    in_memory = Vectors(np.array(on_disk.matrix))
+    queries = drawn(np.random.default_rng(6), 20, DIM)
+    for arranged in (False, True):
+        if arranged:
+            lists = InvertedFile()
+            lists.update(on_disk)
+        for rows in (None, np.arange(0, 2000, 3), np.arange(0, 2000, 40)):
+            for query in queries:
+                for _ in range(2):
+                    found, expected = on_disk.vectors.first(query, 7, rows), in_memory.first(query, 7, rows)
+                    assert found[0].tolist() == expected[0].tolist()
+                    assert found[1].tolist() == expected[1].tolist()
+        together = on_disk.vectors.first_of_each(queries, 7)
+        for found, expected in zip(together, in_memory.first_of_each(queries, 7), strict=True):
+            assert found[0].tolist() == expected[0].tolist()
+            assert found[1].tolist() == expected[1].tolist()
+
+
+def test_the_file_of_vectors_has_no_name_and_follows_the_store(store: StoreFiles, tmp_path: Path) -> None:
+    before = store.snapshot()
+    assert list((tmp_path / "cache" / "vectors").iterdir()) == []
+    store.delete([one.id for one in entries(range(10))])
+    store.add(entries(range(3000, 3010)), drawn(np.random.default_rng(7), 10, DIM))
+    now = store.snapshot()
+    assert len(before.matrix) == len(now.matrix) == 2000
+    for key in (entries(range(20, 21))[0].id, entries(range(3000, 3001))[0].id):
+        row = now.row(key)
+        assert row is not None
+        assert now.keys_of(np.array([row])) == [key]
+        assert store.vectors([key])[0].tolist() == now.matrix[row].tolist()
+    assert now.row(entries(range(1))[0].id) is None
+
+
+def test_a_full_disk_is_told_before_anything_is_written(
+    store: StoreFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(scratch.os, "posix_fallocate", full)
+    with pytest.raises(Exception, match="LIMNER_CACHE") as told:
+        store.snapshot()
+    assert "No space left" in str(told.value)
+
+
+def test_what_store_recall_measures(store: StoreFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = trial(store.snapshot())
+    assert report.by == "lists"
+    assert report.recall >= 0.98
+    assert report.tried[-1].recall >= report.wanted
+    assert "lists built in" in str(report)
+    monkeypatch.setattr(snapshots, "ON_DISK_FROM", 1 << 40)
+    assert proposer_for(StoreFiles.open(store.folder).snapshot()).name == "graph"
+
+
+def test_without_numkong_lists_search_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("limner.search.int8_codes.kernel", lambda: None)
+    matrix = drawn(np.random.default_rng(8), 500)
+    assert agreement(lists_of(matrix), matrix[:5], 10) == 1
+
+
+def test_blocks_do_not_change_the_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = drawn(np.random.default_rng(9), 2000)
+    whole = lists_of(matrix)
+    monkeypatch.setattr(inverted_file, "_BLOCK", 100)
+    parts = InvertedFile()
+    parts._centres, parts._changed = whole._centres, -2000
+    parts.update(snapshot_of(matrix))
+    assert (parts._list_of == whole._list_of).mean() > 0.999
