@@ -237,6 +237,23 @@ OTHERS = {
             ),
         ),
     ),
+    "beyond_memory": Claim(
+        "of 5 million vectors on disk, a search with any condition finds 99 % of the ten best in 30 ms",
+        (
+            Limit(
+                "5 million vectors on disk: the worst recall@10 of five conditions",
+                ("searches", "*", "recall"),
+                "of exact search",
+                at_least=0.99,
+            ),
+            Limit(
+                "5 million vectors on disk: the slowest median of five conditions",
+                ("searches", "*", "ms"),
+                "ms",
+                at_most=30,
+            ),
+        ),
+    ),
     "many_classes": Claim(
         "beyond weights and gradient a step of the instance loss takes an eighth of the plain one's memory in blocks, "
         "and a quarter with a tenth of the classes, at five times its speed",

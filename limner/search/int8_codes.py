@@ -109,7 +109,9 @@ class Int8Codes:
         """Return each row's coarse product with the only row of `query`."""
         product = kernel()
         assert product is not None
-        coarse = np.asarray(product(query.codes, self.codes, metric="dot", out_dtype="float32"))[0]
+        coarse: Float[np.ndarray, " rows"] = np.asarray(
+            product(query.codes, self.codes, metric="dot", out_dtype="float32")
+        )[0]
         coarse *= self.scales * query.scales
         return coarse
 

@@ -77,48 +77,47 @@ class InvertedFile(Proposer):
         if self._snapshot is snapshot:
             return 0
         matrix = snapshot.matrix
-        fresh = self._kept(snapshot)
-        self._changed += len(fresh)
-        learns = self._changed > GROWN * len(matrix)
+        list_of, fresh = self._kept(snapshot)
+        changed = self._changed + len(fresh)
+        learns = changed > GROWN * len(matrix)
+        centres = self._centres
         if learns:
-            self._centres = self._learnt(matrix)
-            fresh = np.arange(len(matrix))
+            centres, fresh = self._learnt(matrix), np.arange(len(matrix))
         for part in np.array_split(fresh, 1 + len(fresh) // _BLOCK):
-            self._list_of[part] = (matrix[part] @ self._centres.T).argmax(axis=1)
+            list_of[part] = (matrix[part] @ centres.T).argmax(axis=1)
         # stable: within a list the rows ascend
-        order = np.argsort(self._list_of, kind="stable").astype(np.int32)
-        counts = np.bincount(self._list_of, minlength=len(self._centres))
-        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        order = np.argsort(list_of, kind="stable").astype(np.int32)
+        counts = np.bincount(list_of, minlength=len(centres))
         snapshot.vectors.arrange(order)
-        self._snapshot = snapshot
+        # all at once: what fails before leaves the last snapshot with its own lists
+        self._snapshot, self._centres, self._list_of = snapshot, centres, list_of
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._changed = 0 if learns else changed
         if learns and len(matrix):
             self._choose()
-            self._changed = 0
         return len(fresh)
 
-    def _kept(self, snapshot: Snapshot) -> Int[np.ndarray, " fresh"]:
-        """Copy the lists of rows that were there before, and return the rows that are left."""
-        before, lists = self._snapshot, self._list_of
-        self._list_of = np.empty(len(snapshot.matrix), np.int32)
-        if before is None or not len(lists):
-            return np.arange(len(snapshot.matrix))
-        same, places = before.places_of(snapshot.columns[ROW].to_numpy())
-        self._list_of[same] = lists[places]
-        left = np.ones(len(snapshot.matrix), bool)
-        left[same] = False
-        return np.flatnonzero(left)
+    def _kept(self, snapshot: Snapshot) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " fresh"]]:
+        """Lists of a snapshot's rows, as far as they were there before, and the rows that are left."""
+        lists = np.empty(len(snapshot.matrix), np.int32)
+        left = np.ones(len(lists), bool)
+        if self._snapshot is not None:
+            same, places = self._snapshot.places_of(snapshot.columns[ROW].to_numpy())
+            lists[same] = self._list_of[places]
+            left[same] = False
+        return lists, np.flatnonzero(left)
 
     def _learnt(self, matrix: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "lists dim"]:
         """Centres of unit length: about as many as the root of the number of rows, a power of two."""
         count = 2 ** round(math.log2(max(1.0, math.sqrt(len(matrix)))))
         rng = np.random.default_rng(0)
         chosen = np.sort(rng.choice(len(matrix), min(len(matrix), _LEARNT * count), replace=False))
-        rows = matrix[chosen]
+        rows: Float[np.ndarray, "lists dim"] = matrix[chosen]
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
         if len(rows) <= count:
             return rows
         _, _, centres = self._kmeans(rows, count, metric="cos", max_iterations=_ROUNDS, seed=0)
-        # a list that lost all of its rows has no direction; no row comes to it then
+        # a centre that lost all of its rows has no direction
         unit: Float[np.ndarray, "lists dim"] = np.nan_to_num(
             centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
         ).astype(np.float32)

@@ -118,7 +118,8 @@ class Vectors:
         if (coded := self.coded) is None:
             return self.first(query, k)[0]
         coarse, _ = coded.codes.products(query)
-        return coded.order[top(coarse, k)]
+        found: Int[np.ndarray, " found"] = coded.order[top(coarse, k)]
+        return found
 
     def _near(
         self, query: Float[np.ndarray, " dim"], k: int, rows: Int[np.ndarray, " some"] | None

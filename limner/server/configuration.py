@@ -127,7 +127,7 @@ class ServeSettings(Settings):
     """Most queries that are answered together; 1 = each on its own."""
 
     approximate_from: int | None = Field(default=None, ge=1)
-    """From so many pictures on, a graph proposes what is scored (needs limner[approximate])."""
+    """From so many pictures on, a graph or lists propose what is scored (needs limner[approximate])."""
 
     probe_interval: float = Field(default=5, ge=0.1)
     """Seconds between two probes of store and model; /readyz tells of them."""

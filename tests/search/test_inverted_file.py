@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limner.search import inverted_file, scratch
+from limner.search import inverted_file
 from limner.search import snapshot as snapshots
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
@@ -176,6 +176,19 @@ def test_follows_changes(data: st.DataObject) -> None:
         assert lists.update(snapshot) == 0
 
 
+def test_what_fails_leaves_the_lists_that_were_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = drawn(np.random.default_rng(10), 1000)
+    lists = lists_of(matrix)
+    before = lists._snapshot
+    monkeypatch.setattr(Vectors, "arrange", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        lists.update(snapshot_of(drawn(np.random.default_rng(11), 1500), np.arange(1500) + 1000))
+    monkeypatch.undo()
+    assert lists._snapshot is before
+    assert agreement(lists, matrix[:5], 10) >= 0.9
+    assert lists.update(snapshot_of(matrix[:900])) == 0
+
+
 def entries(numbers: range) -> list[StoredImage]:
     return [
         StoredImage(f"/pictures/{number:04d}.jpg", "0" * 64, 1, 1, metadata={"camera": number % 5})
@@ -272,7 +285,7 @@ def test_a_full_disk_is_told_before_anything_is_written(
     def full(*given: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(scratch.os, "posix_fallocate", full)
+    monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(Exception, match="LIMNER_CACHE") as told:
         store.snapshot()
     assert "No space left" in str(told.value)
