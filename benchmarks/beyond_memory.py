@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.exact_search import noisy
 from benchmarks.measuring import sized, write
-from limner.search import snapshot as snapshots
+from limner.search import scratch
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
@@ -81,7 +81,7 @@ def draw(store: Path, model: ForeignModel, rows: int) -> None:
 def measure(store: Path, model: ForeignModel) -> None:
     """Search it, and publish."""
     # a short run has fewer bytes
-    snapshots.ON_DISK_FROM = sized(snapshots.ON_DISK_FROM, 1)
+    scratch.ON_DISK_FROM = sized(scratch.ON_DISK_FROM, 1)
     files = StoreFiles.open(store)
     seconds: dict[str, float] = {}
     memory: dict[str, float] = {}

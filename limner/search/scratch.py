@@ -14,6 +14,11 @@ ON_DISK_FROM = 2 << 30
 """Bytes of float32 from which a matrix is in a file; the system keeps in memory what there is room for."""
 
 
+def is_for_disk(rows: int, dim: int) -> bool:
+    """True if a float32 matrix of this size is too large for memory."""
+    return 4 * rows * dim >= ON_DISK_FROM
+
+
 def scratch_matrix(rows: int, dim: int) -> Float[np.ndarray, "rows dim"]:
     """Make an empty matrix in a file in the folder of the cache. Raises `StoreError` where the disk has no room."""
     folder = cache_folder() / "vectors"

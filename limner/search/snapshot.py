@@ -23,7 +23,7 @@ from limner.search.conditions import Condition
 from limner.search.entry import FIELDS, TOLD, item_values
 from limner.search.metadata_index import MetadataIndex
 from limner.search.row_digests import DIGEST
-from limner.search.scratch import ON_DISK_FROM, scratch_matrix
+from limner.search.scratch import is_for_disk, scratch_matrix
 from limner.search.table import ROW, Table
 from limner.search.vectors import Vectors
 from limner.types import ImageSource
@@ -46,7 +46,7 @@ class Snapshot:
         """Read the rows as they are now, at this version or a later one; vectors that `before` has are copied from it.
 
         Peak memory, of 100,000 × 512: 2.2 times the vectors, and 3.5 times with those of `before` and what LanceDB
-        keeps. More than `ON_DISK_FROM` bytes are in a file. Raises `StoreError` for a table that cannot be read, and
+        keeps. More than memory should hold are in a file (`limner.search.scratch`). Raises `StoreError` for a table that cannot be read, and
         where there is no room for the file.
         """
         # again as long as a commit between the reading of columns and vectors has taken rows away
@@ -58,7 +58,7 @@ class Snapshot:
             columns = rows.take(pc.sort_indices(rows, [("path", "ascending")]))
             numbers = columns[ROW].to_numpy()
             # filled in place: at its peak a first reading takes 2.2 times the vectors, where it took 3.8 before
-            on_disk = 4 * len(numbers) * dim >= ON_DISK_FROM
+            on_disk = is_for_disk(len(numbers), dim)
             matrix = (
                 scratch_matrix(len(numbers), dim) if on_disk else np.empty((len(numbers), dim), np.float32)
             )

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limner.search import inverted_file
-from limner.search import snapshot as snapshots
+from limner.search import inverted_file, scratch
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
@@ -199,7 +198,7 @@ def entries(numbers: range) -> list[StoredImage]:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreFiles:
     monkeypatch.setenv("LIMNER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(snapshots, "ON_DISK_FROM", 1)
+    monkeypatch.setattr(scratch, "ON_DISK_FROM", 1)
     encoder = FakeEncoder()
     store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
     store.add(entries(range(2000)), drawn(np.random.default_rng(0), 2000, DIM))
@@ -297,7 +296,7 @@ def test_what_store_recall_measures(store: StoreFiles, monkeypatch: pytest.Monke
     assert report.recall >= 0.98
     assert report.tried[-1].recall >= report.wanted
     assert "lists built in" in str(report)
-    monkeypatch.setattr(snapshots, "ON_DISK_FROM", 1 << 40)
+    monkeypatch.setattr(scratch, "ON_DISK_FROM", 1 << 40)
     assert proposer_for(StoreFiles.open(store.folder).snapshot()).name == "graph"
 
 
