@@ -46,8 +46,8 @@ class Snapshot:
         """Read the rows as they are now, at this version or a later one; vectors that `before` has are copied from it.
 
         Peak memory, of 100,000 × 512: 2.2 times the vectors, and 3.5 times with those of `before` and what LanceDB
-        keeps. More than memory should hold are in a file (`limner.search.scratch`). Raises `StoreError` for a table that cannot be read, and
-        where there is no room for the file.
+        keeps. More than memory should hold are in a file (`limner.search.scratch`). Raises `StoreError` for a table
+        that cannot be read, and where there is no room for the file.
         """
         # again as long as a commit between the reading of columns and vectors has taken rows away
         while True:
