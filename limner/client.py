@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from limner.errors import ServerError, SettingsError, install_hint
 from limner.judgements import Marks
+from limner.query_arguments import query_arguments, where_strings
 from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
@@ -32,8 +33,6 @@ from limner.wire import (
     StoreInfo,
     Where,
     WordMethodName,
-    query_arguments,
-    where_strings,
 )
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ class GraphRecall(ResponseModel):
     pictures: int
     """Number of pictures in the store."""
     by: str
-    """What proposes pictures: a graph, or lists in a store whose vectors are on disk."""
+    """`graph`, or `lists` in a store whose vectors are on disk."""
     seconds: float
     """Time to build it."""
     wanted: float

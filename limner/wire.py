@@ -4,7 +4,6 @@ Each is defined here and nowhere else. `model_dump(mode="json")` is the JSON of 
 `TYPE.model_json_schema()` describes it. The module needs pydantic alone, so that a client machine needs no torch.
 """
 
-import json
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
 
-from limner.errors import SettingsError
 from limner.tables import COLUMNS, arrow_table, text_table
 
 T = TypeVar("T", bound="ResponseModel")
@@ -369,10 +367,10 @@ class MetadataField(ResponseModel):
 
 
 class StoreApproximate(ResponseModel):
-    """What answers in place of exact search in a large store."""
+    """A graph or lists that answer in place of exact search in a large store."""
 
     by: str
-    """A graph, or lists where the vectors are on disk."""
+    """`graph`, or `lists` where the vectors are on disk."""
 
     width: int
     """Rows of the graph that a search looks at, or lists that it reads, of which conditions may need more."""
@@ -417,7 +415,7 @@ class StoreInfo(ResponseModel):
     times: tuple[str, ...] | None
     """Capture times of the first and the last picture; null if no picture has one."""
     approximate: StoreApproximate | None = None
-    """What answers in place of exact search; null for a store that is searched exactly, and until it is built."""
+    """How a large store is searched; null for one that is searched exactly, and until graph or lists are built."""
 
     def __repr__(self) -> str:
         return f"StoreInfo({self.pictures} pictures, model {self.model.fingerprint[:12]})"
@@ -468,48 +466,3 @@ class IndexReport(ResponseModel):
     def __repr__(self) -> str:
         counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged, {len(self.skipped)} skipped"
         return f"IndexReport({counts}, {sum(self.passed_over.values())} passed over)"
-
-
-def query_arguments(query: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Turn one query of `search_many` into arguments of `search`. Raises `SettingsError` for unknown ones."""
-    # checked here for library and client: as keyword arguments they would be a TypeError that names no query
-    arguments = {"text": query} if isinstance(query, str) else dict(query)
-    if unknown := sorted(arguments.keys() - _ARGUMENTS):
-        raise SettingsError(f"query: unknown argument {unknown[0]!r}; known here: {', '.join(_ARGUMENTS)}")
-    return arguments
-
-
-def where_strings(where: Where) -> list[str]:
-    """Write conditions in the spelling of `--where`, each `NAME`, an operator and a value.
-
-    A mapping means `=`, and with a list as a value one of its values. Raises `SettingsError` for other values.
-
-    >>> where_strings(["height>=170", {"camera": [3, 4], "place": "gate|door"}])
-    ['height>=170', 'camera=3|4', 'place="gate|door"']
-    """
-    if isinstance(where, str):
-        return [where]
-    if isinstance(where, Mapping):
-        return [f"{name}={_alternatives(name, value)}" for name, value in where.items()]
-    return [text for one in where for text in where_strings(one)]
-
-
-def _alternatives(name: str, value: Any) -> str:
-    # `--where` could not spell it, and "a<b=3" would be read as a condition on a
-    if not name or any(sign in name for sign in "=<>!~"):
-        raise SettingsError(f"where: expected a name without =, <, >, ! and ~, got {name!r}")
-    # not any iterable: a text is one, of letters
-    values = value if isinstance(value, list | tuple | set | frozenset) else [value]
-    if not values or any(not isinstance(one, str | int | float | datetime) for one in values):
-        raise SettingsError(f"where: expected a text, a number or a list of them for {name!r}, got {value!r}")
-    # in quotes a text means itself: neither | nor an operator in it has a meaning
-    plain = [one.isoformat() if isinstance(one, datetime) else one for one in values]
-    # json.dumps, because a condition reads its quoted values as JSON: one rule for backslashes and quotes
-    return "|".join(json.dumps(one, ensure_ascii=False) for one in plain)
-
-
-_ARGUMENTS = (
-    *("text", "image", "like", "text_weight", "k", "offset", "where", "after", "before"),
-    *("marks", "group", "rerank", "explain"),
-)
-"""Arguments of `search`."""

@@ -17,6 +17,7 @@ LAYERS: list[set[str]] = [
     {"errors", "types"},
     {"plugins", "sealed_json", "tables"},
     {"settings", "wire"},
+    {"query_arguments"},
     {"store_reports", "judgements"},
     {"data"},
     {"models", "losses", "evaluation"},

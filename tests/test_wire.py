@@ -10,8 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.errors import SettingsError
+from limner.query_arguments import where_strings
 from limner.search.conditions import Condition
-from limner.wire import Answer, Attention, Explanation, FoundSentence, Hit, Item, Items, where_strings
+from limner.wire import (
+    Answer,
+    Attention,
+    Explanation,
+    FoundSentence,
+    Hit,
+    Item,
+    Items,
+)
 from tests.search.fake import answer_of
 
 

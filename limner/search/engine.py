@@ -21,7 +21,7 @@ from limner.search.query_vectors import Compose, query_vectors
 from limner.search.ranking import Ranking
 from limner.search.recall import proposer_for
 from limner.search.sentences import SentenceTable
-from limner.search.snapshot import Snapshot, check_time
+from limner.search.snapshot import Snapshot, check_time, without
 from limner.search.stage_times import timed
 from limner.search.store_files import StoreFiles
 from limner.search.vectors import Found
@@ -239,7 +239,7 @@ class Engine:
         )
 
     def _found_of_best(self, snapshot: Snapshot) -> StoreApproximate | None:
-        """What answers in place of exact search, and what was measured of it; None until it is built."""
+        """Say what answers in place of exact search, and what was measured of it; None until it is built."""
         proposer = self._proposer(snapshot)
         if proposer is None or not proposer.tried:
             return None
@@ -321,7 +321,7 @@ class Engine:
                 own = [self.files.row_of(snapshot, query.like)]
             # whoever has marked an image has seen it; what is left is what there is to look at
             marked = [self.files.row_of(snapshot, key) for key in (*query.right, *query.wrong)]
-            rows = _without(rows, [*own, *marked])
+            rows = without(rows, [*own, *marked])
             count = len(rows) if first == "all" else min(first, len(rows))
             # a probability compares a hit with the first of the ranking, whatever `k` is
             wanted = max(query.start + query.k, count, AROUND)
@@ -399,7 +399,7 @@ class Engine:
         )
 
     def _proposer(self, snapshot: Snapshot) -> Proposer | None:
-        """What proposes rows of a snapshot; None for a store that is searched exactly."""
+        """Return the graph or lists for a snapshot; None for a store that is searched exactly."""
         if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
             return None
         # a store may grow beyond memory
@@ -478,16 +478,6 @@ class Engine:
         if self.encoder.reranker is None:
             return "its model has no reranker that could re-rank or explain"
         return "keeps no region features to re-rank from; index into a new folder with --regions"
-
-
-def _without(rows: Int[np.ndarray, " rows"], some: Sequence[int]) -> Int[np.ndarray, " left"]:
-    """Leave some rows out of rows in ascending order."""
-    # numpy's `isin` would compare each row
-    places = np.searchsorted(rows, some)
-    there = places[
-        [place < len(rows) and rows[place] == row for place, row in zip(places, some, strict=True)]
-    ]
-    return np.delete(rows, there) if len(there) else rows
 
 
 def _tried(answer: Callable[[], T]) -> T | Exception:

@@ -11,11 +11,14 @@ import pyarrow as pa
 from jaxtyping import Bool
 
 from limner.errors import SettingsError
+from limner.query_arguments import where_strings
 from limner.search.conditions import Condition
 from limner.search.entry import FIELDS, StoredImage, key_of, keys_of
 from limner.search.metadata_index import MetadataIndex
 from limner.search.store_files import StoreFiles
-from limner.wire import Where, where_strings
+from limner.wire import (
+    Where,
+)
 
 
 @dataclass(frozen=True)

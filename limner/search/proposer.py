@@ -1,4 +1,4 @@
-"""What proposes rows of a large store, which are then scored exactly: made in the background, and kept up to date."""
+"""Proposers of rows of a large store, which are then scored exactly: made in the background, and kept up to date."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ class Proposer(ABC):
     """
 
     name: str
-    """What `GET /v1/info` and `limner store recall` call it."""
+    """Its name in `GET /v1/info` and `limner store recall`."""
 
     def __init__(self, recall: float = RECALL) -> None:
         self.wanted = recall

@@ -10,10 +10,15 @@ from jaxtyping import Float
 
 from limner.data.images import local_time
 from limner.errors import DataError, SettingsError
+from limner.query_arguments import where_strings
 from limner.search.conditions import Condition
 from limner.search.feedback import keys_by_mark
 from limner.types import ImageSource, Pixels
-from limner.wire import Grouping, ImageInput, Where, where_strings
+from limner.wire import (
+    Grouping,
+    ImageInput,
+    Where,
+)
 
 TEXT_WEIGHT = 0.5
 """Weight of a text beside a picture where a query names none and its model has learnt no composed queries."""

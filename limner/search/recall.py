@@ -1,4 +1,4 @@
-"""What approximate search finds in a store, and how long it takes: `limner store recall`."""
+"""Trial of approximate search in a store: the share of the best rows that it finds, and its time."""
 
 import statistics
 import time

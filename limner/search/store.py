@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
 from limner.export.exported import ExportedModel
 from limner.judgements import Marks
+from limner.query_arguments import query_arguments, where_strings
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
@@ -45,8 +46,6 @@ from limner.wire import (
     StoreInfo,
     Where,
     WordMethodName,
-    query_arguments,
-    where_strings,
 )
 
 if TYPE_CHECKING:

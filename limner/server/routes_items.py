@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from limner.query_arguments import where_strings
 from limner.search.engine import Engine
 from limner.search.erasable import erasable
 from limner.search.erase import erase
@@ -25,7 +26,10 @@ from limner.server.requests import Key, Picture, RequestModel, Where, conditions
 from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, without_path
 from limner.store_reports import ErasureReport
-from limner.wire import Item, Items, where_strings
+from limner.wire import (
+    Item,
+    Items,
+)
 
 # twenty of them must fit into the header of a request, for which h11 takes 16 KiB
 WhereInAddress = Annotated[Where, Field(max_length=200)]
