@@ -34,11 +34,13 @@ demo: $(VENV)/.limner  ## people drawn, trained on, evaluated, indexed and searc
 test: $(VENV)/.limner-dev  ## the whole test suite
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
+# Without conftest.py, which imports torch and limner: the licences need neither. Hypothesis' own profile has no deadline
+# either.
 check: $(VENV)/.limner-dev  ## format, lint, types, licences of the dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/test_licences.py
+	$(BIN)/python -m pytest --noconftest --hypothesis-profile=ci tests/test_licences.py
 
 $(TOOLS)/.done: Makefile
 	test -x $(TOOLS)/bin/python || $(PYTHON) -m venv $(TOOLS)

@@ -16,6 +16,9 @@ from limner.training.loop import train
 from tests.recordings import keep_recordings
 from tests.toy import draw_toys, toy_dataset, toy_hgan, toy_late, toy_recipe, toy_reranking
 
+# each 700 new objects, as Python has it, a tenth of the time in which test modules are imported goes to collections
+gc.set_threshold(50_000, 20, 100)
+
 # without a deadline: no test asserts a time, and a busy machine would fail one example in a few thousand
 settings.register_profile("limner", deadline=None)
 # CI draws the same examples every time: a new one that fails is found, and mended, where somebody is looking

@@ -6,7 +6,9 @@ import hashlib
 import io
 import os
 import pickle
+import re
 import shutil
+import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,11 +24,19 @@ from torch import Tensor, nn
 from limner.export import onnx_files, run
 from limner.export.onnx_files import Example
 
+# such as that in which a pretrained tower was unpacked, which its configuration names; weights and settings are told
+_TEMPORARY = re.compile(rf'{re.escape(tempfile.gettempdir())}/[^"]*/')
+
 
 class _Content(pickle.Pickler):
-    """The same bytes for the same tower, in every process of the run."""
+    """The same bytes for the same tower, in every process of the run and from whichever temporary folder it came."""
+
+    # each equal text is written again: whether two of them are one object differs between two readings of a tower
+    fast = True
 
     def persistent_id(self, obj: Any) -> Any:
+        if isinstance(obj, str) and _TEMPORARY.match(obj):
+            return "temporary", _TEMPORARY.sub("", obj)
         if isinstance(obj, Tensor):
             return str(obj.dtype), tuple(obj.shape), obj.detach().contiguous().numpy().tobytes()
         # each process has an order of its own
@@ -40,7 +50,9 @@ class _Content(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         # its state holds a set of names
-        return (type(obj), (obj.model_dump_json(),)) if isinstance(obj, BaseModel) else NotImplemented
+        if isinstance(obj, BaseModel):
+            return type(obj), (_TEMPORARY.sub("", obj.model_dump_json()),)
+        return NotImplemented
 
 
 def digest_of(*content: object) -> str:

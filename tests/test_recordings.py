@@ -9,7 +9,8 @@ from torch import nn
 from limner.data.transforms import ImageSettings
 from limner.export import onnx_files
 from limner.export.onnx_files import write_onnx
-from tests.recordings import keep_recordings, keep_translations
+from limner.models.text_tower import TextTowerSettings
+from tests.recordings import digest_of, keep_recordings, keep_translations
 
 
 class _Tower(nn.Module):
@@ -50,6 +51,31 @@ def test_another_weight_setting_or_input_is_recorded_anew(
             assert (tmp_path / "tower.onnx").read_text() == str(count)
     write_onnx(_Tower(images), example, "pixels", tmp_path / "tower.onnx", any_length=True)
     assert len(recorded) == len(different) + 1
+
+
+class _Pretrained(_Tower):
+    """Its settings name the folder from which it was read."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        super().__init__(ImageSettings(resize=(4, 4), crop=(4, 4)))
+        self.name, self.kind = str(folder / "run" / "backbone"), kind
+        self.settings = TextTowerSettings(words=16, model=str(folder / "run" / "text"))
+        # of equal texts, one object or two
+        self.kinds = [kind, "".join([*kind])]
+
+
+def test_the_temporary_folder_of_a_tower_is_no_content(tmp_path: Path) -> None:
+    one, other, another_kind, another_name = (
+        digest_of(_Pretrained(folder, kind))
+        for folder, kind in (
+            (tmp_path / "one", "gelu"),
+            (tmp_path / "other", "gelu"),
+            (tmp_path / "one", "relu"),
+            (Path("/srv/models"), "gelu"),
+        )
+    )
+    assert one == other
+    assert len({one, another_kind, another_name}) == 3
 
 
 def test_a_translation_of_one_recording_is_not_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:

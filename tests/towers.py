@@ -80,16 +80,21 @@ def gemma_pieces() -> Any:
 
 
 def bert_pieces() -> Any:
-    """A small tokenizer as BERT's."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=400,
-        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(SENTENCES * 3, trainer)
+    """A small tokenizer as BERT's: letters, and every second word in one piece."""
+    normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    words = {
+        word
+        for sentence in SENTENCES
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(sentence))
+    }
+    letters = sorted(set("".join(words)))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    # not trained: the trainer of word pieces finds others in each process, so that no two would share a recorded tower
+    pieces = dict.fromkeys([*special, *letters, *(f"##{letter}" for letter in letters), *sorted(words)[::2]])
+    vocabulary = {piece: place for place, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
+    tokenizer.add_special_tokens(special)
     ends = [(text, tokenizer.token_to_id(text)) for text in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
     return tokenizer

@@ -110,6 +110,8 @@ def drawn_run(recipe: Recipe, folder: Path, template: TrainedModel) -> TrainedMo
     if recipe.cross_encoder is not None:
         network.add_cross_encoder(recipe.cross_encoder)
     network.text.read_tokenizer(tokenizer)
+    # as for another text tower above the same kind of image tower, which is recorded once then
+    torch.manual_seed(2)
     for module in network.modules():
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             assert module.running_mean is not None
