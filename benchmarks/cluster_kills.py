@@ -1,6 +1,6 @@
 """Kills while a cluster indexes: does `limner index --cluster local` leave the store that one process leaves?
 
-    python -m benchmarks.cluster_kills [PHOTOGRAPHS] [--pictures 200000] [--every 8] [--seed 0]
+    python -m benchmarks.cluster_kills [PHOTOGRAPHS] [--pictures 200000] [--every 20] [--seed 0]
                                                             needs the extra `cluster`
 
 Claim: no row is lost, doubled or another, and `limner store verify` calls the store sound.
@@ -11,14 +11,15 @@ is the toy of `tests.toy`, learnt for an epoch (a narrow ResNet-18 at 32 × 32 p
 small beside reading and writing, and its search is worthless.
 
 One process makes the first store. For the second, processes are killed by SIGKILL: after a number of seconds drawn with
-the mean `--every` a worker (seven times of ten), the command itself (two) or a part of Ray's head, its GCS or its
-raylet (one), all drawn from the seed. A command that is killed or fails is begun again until one ends. Then both stores
+the mean `--every` a worker (14 times of 20), the command itself (4), or of Ray's head the GCS or the raylet (1 each),
+all drawn from the seed. A command that is killed or fails is begun again until one ends. Then both stores
 are read. Numbers of a vector may differ by 1e-6: a list that is halved after kills is encoded in another batch.
 """
 
 import argparse
 import csv
 import json
+import math
 import os
 import random
 import signal
@@ -42,9 +43,10 @@ from benchmarks.small_run import limner, make_run
 
 EDGE, ROOM = 64, 4
 PLACES = [(left, top) for top in range(ROOM + 1) for left in range(ROOM + 1)]
-TAKES = sized(900.0, 300.0)
-"""Seconds after which a command without a kill, or after the last one, counts as hanging: it is told, and killed."""
-KINDS = {"worker": 7, "command": 2, "gcs": 1, "raylet": 1}
+STUCK = 180.0
+"""Seconds that a command may be without what is to be killed; after more it hangs, which is told, and is killed."""
+KINDS = {"worker": 14, "command": 4, "gcs": 1, "raylet": 1}
+NO_MORE = (math.inf, "command")
 # in the command lines of Ray's processes; an actor is named after its class
 TITLES = {"worker": "ray::Worker", "gcs": "gcs/gcs_server", "raylet": "raylet/raylet"}
 TOLERANCE = 1e-6
@@ -65,8 +67,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("photographs", type=Path, nargs="?", help="a folder of JPEGs; drawn if not given")
     parser.add_argument("--pictures", type=int, default=sized(200_000, 2_000))
-    parser.add_argument("--every", type=float, default=sized(8.0, 3.0), help="mean seconds between kills")
-    parser.add_argument("--most", type=int, default=sized(200, 4), help="kills after which it is let alone")
+    parser.add_argument("--every", type=float, default=sized(20.0, 3.0), help="mean seconds between kills")
+    parser.add_argument("--most", type=int, default=sized(100, 4), help="kills after which it is let alone")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     if find_spec("ray") is None:
@@ -133,7 +135,9 @@ def _pictures(folder: Path, photographs: Path | None, count: int) -> tuple[Path,
                 cut.save(path, quality=85, comment=f"{name}, place {place}".encode())
                 rows.writerow((path, name, place, number))
                 number += 1
-    raise SystemExit(f"{photographs}: expected {-(-count // len(PLACES))} photographs, got {number // len(PLACES)}")
+    raise SystemExit(
+        f"{photographs}: expected {-(-count // len(PLACES))} photographs, got {number // len(PLACES)}"
+    )
 
 
 def _opened(photographs: Path) -> Iterator[tuple[str, Image.Image]]:
@@ -158,35 +162,40 @@ def _moments(rng: random.Random, every: float, most: int) -> Iterator[tuple[floa
 def _index(folder: Path, words: list[object], kills: Iterator[tuple[float, str]] = iter(())) -> Done:
     """Begin the command until it ends, and kill meanwhile."""
     done, began = Done(), time.monotonic()
-    pause, kind = next(kills, (TAKES, "command"))
+    pause, kind = next(kills, NO_MORE)
     since = began
     while not done.report:
         # all processes of one command have the mark in their environment, whoever has become their parent
         mark = uuid.uuid4().hex
-        with (folder / "said.txt").open("w+") as said, subprocess.Popen(
-            limner(*words),
-            stdout=subprocess.PIPE,
-            stderr=said,
-            text=True,
-            start_new_session=True,
-            # one thread everywhere: Ray gives a worker as many as it has cores, which changes last bits
-            env={**os.environ, "LIMNER_KILLS": mark, "OMP_NUM_THREADS": "1", "RAY_TMPDIR": str(folder)},
-        ) as process:
+        with (
+            (folder / "said.txt").open("w+") as said,
+            subprocess.Popen(
+                limner(*words),
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                start_new_session=True,
+                # one thread everywhere: Ray gives a worker as many as it has cores, which changes last bits
+                env={**os.environ, "LIMNER_KILLS": mark, "OMP_NUM_THREADS": "1", "RAY_TMPDIR": str(folder)},
+            ) as process,
+        ):
             done.commands += 1
             by_us = False
             while process.poll() is None:
                 time.sleep(0.05)
-                if time.monotonic() - since < pause:
+                late = time.monotonic() - since - pause
+                if late < 0:
                     continue
-                found = [process.pid] if kind == "command" else _processes(mark, TITLES[kind])
                 # before it has such a process, the moment waits
+                found = [process.pid] if kind == "command" else _processes(mark, TITLES[kind])
+                if not found and late > STUCK:
+                    found, kind = [process.pid], "hanging command"
                 if found and process.poll() is None:
                     os.kill(found[0], signal.SIGKILL)
-                    hanging = pause == TAKES
-                    by_us = kind == "command" and not hanging
-                    done.kills["hanging command" if hanging else kind] += 1
+                    done.kills[kind] += 1
+                    by_us = kind == "command"
                     since = time.monotonic()
-                    pause, kind = next(kills, (TAKES, "command"))
+                    pause, kind = next(kills, NO_MORE)
             assert process.stdout is not None
             output = process.stdout.read()
             said.seek(0)
@@ -198,7 +207,10 @@ def _index(folder: Path, words: list[object], kills: Iterator[tuple[float, str]]
             # a mistake of this script, which every further try would make again
             if done.commands > 3 and not done.kills:
                 raise SystemExit(last)
-        print(f"{time.monotonic() - began:6.0f} s {dict(done.kills)} {process.returncode} {last[-150:]}", flush=True)
+        print(
+            f"{time.monotonic() - began:6.0f} s {dict(done.kills)} {process.returncode} {last[-150:]}",
+            flush=True,
+        )
         for left in _processes(mark, ""):
             os.kill(left, signal.SIGKILL)
     done.seconds = time.monotonic() - began

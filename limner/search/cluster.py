@@ -208,6 +208,12 @@ class RayWorkers:
                 return
             if self._ready:
                 since = time.monotonic()
+            # Ray itself would wait: a machine may join. That of a local cluster, or the head, does not come back
+            elif not any(node["Alive"] for node in self._ray.nodes()):
+                raise ClusterError(
+                    "--cluster: Ray has lost all machines of the cluster; what is written stays, and the same command "
+                    "goes on"
+                )
             elif time.monotonic() - since > _START:
                 raise ClusterError(
                     f"--cluster: no worker has started in {_START:.0f} seconds; each needs a whole machine, or an "

@@ -62,6 +62,7 @@ class FakeRay:
 
     def __init__(self) -> None:
         self.killed: list[Any] = []
+        self.alive = True
         self._random = random.Random(0)
 
     def wait(self, answers: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
@@ -71,6 +72,9 @@ class FakeRay:
 
     def get(self, answer: Callable[[], Any]) -> Any:
         return answer()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": False}, {"Alive": self.alive}]
 
     def kill(self, actor: Any) -> None:
         self.killed.append(actor)
@@ -250,6 +254,24 @@ def test_a_lost_connection_is_one_line(pictures: list[Path], monkeypatch: pytest
     monkeypatch.setattr(ray, "wait", lost)
     with pytest.raises(ClusterError, match=r"connection was lost \(Client is .*the same command goes on"):
         list(started(ray, lambda tasks: False)[0].looks([[Task(str(pictures[0]), None, None)]]))
+
+
+def test_a_cluster_without_a_machine_is_not_waited_for(
+    pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray tells that the actors died, and takes the order for new ones, which nobody starts any more."""
+    ray, lists = FakeRay(), [[Task(str(pictures[0]), None, None)]]
+    workers, _ = started(ray, lambda tasks: True, 1)
+    replace = workers._replace
+
+    def lost(hand: Any, error: Exception) -> None:
+        replace(hand, error)
+        ray.alive = False
+        monkeypatch.setattr(ray, "wait", lambda answers, num_returns, timeout: ([], answers))
+
+    monkeypatch.setattr(workers, "_replace", lost)
+    with pytest.raises(ClusterError, match="lost all machines of the cluster; .* the same command goes on"):
+        list(workers.looks(lists))
 
 
 def test_without_work_no_worker_is_waited_for() -> None:
