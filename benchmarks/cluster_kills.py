@@ -24,12 +24,11 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -159,10 +158,11 @@ def _moments(rng: random.Random, every: float, most: int) -> Iterator[tuple[floa
         yield rng.expovariate(1 / every), rng.choices(list(KINDS), list(KINDS.values()))[0]
 
 
-def _index(folder: Path, words: list[object], kills: Iterator[tuple[float, str]] = iter(())) -> Done:
+def _index(folder: Path, words: list[object], kills: Iterable[tuple[float, str]] = ()) -> Done:
     """Begin the command until it ends, and kill meanwhile."""
     done, began = Done(), time.monotonic()
-    pause, kind = next(kills, NO_MORE)
+    moments = iter(kills)
+    pause, kind = next(moments, NO_MORE)
     since = began
     while not done.report:
         # all processes of one command have the mark in their environment, whoever has become their parent
@@ -195,7 +195,7 @@ def _index(folder: Path, words: list[object], kills: Iterator[tuple[float, str]]
                     done.kills[kind] += 1
                     by_us = kind == "command"
                     since = time.monotonic()
-                    pause, kind = next(kills, NO_MORE)
+                    pause, kind = next(moments, NO_MORE)
             assert process.stdout is not None
             output = process.stdout.read()
             said.seek(0)

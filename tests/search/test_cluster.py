@@ -270,7 +270,7 @@ def test_a_cluster_without_a_machine_is_not_waited_for(
         monkeypatch.setattr(ray, "wait", lambda answers, num_returns, timeout: ([], answers))
 
     monkeypatch.setattr(workers, "_replace", lost)
-    with pytest.raises(ClusterError, match="lost all machines of the cluster; .* the same command goes on"):
+    with pytest.raises(ClusterError, match=r"lost all machines of the cluster; .* the same command goes on"):
         list(workers.looks(lists))
 
 
