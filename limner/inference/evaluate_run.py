@@ -51,9 +51,10 @@ def evaluate_run(
     fingerprint, the model's, what selected the checkpoint, seed, and the versions that trained and that evaluated, and
     how many of the images the run has learnt from, by their content (`limner.inference.learnt_images`). `progress` is
     called with what is done ("pictures compared", "pictures", "sentences", for a reranker "regions" and "pairs"), how
-    many of them are, and their total. Where sentences have languages, the report has the measures of each. The run's folder keeps a line
-    of it (`limner.inference.evaluations`). Raises `DataError` when the split has no sentence or holds images that the
-    run was trained on or selected on (see `learnt_from`), `ImageError` for the first picture that cannot be read.
+    many of them are, and their total. Where sentences have languages, the report has the measures of each. The run's
+    folder keeps a line of it (`limner.inference.evaluations`). Raises `DataError` when the split has no sentence or
+    holds images that the run was trained on or selected on (see `learnt_from`), `ImageError` for the first picture that
+    cannot be read.
     """
     format_name = dataset.source.partition(":")[0]
     described = run.description

@@ -23,9 +23,9 @@ def cluster_embeddings(
     """Unit embeddings, float32, of at least one picture file, with region features if the workers give them.
 
     `digests` are those of the files here (`limner.data.image_digests`): by them it is told what a run has learnt from,
-    so a worker must have read the same bytes. Lists of `batch_size` pictures go out in order, which are the batches that one
-    process encodes. `progress` is called with the pictures done and their total. Raises `ImageError` for a picture that
-    cannot be read, `DataError` for another file on a worker, and what the workers raise.
+    so a worker must have read the same bytes. Lists of `batch_size` pictures go out in order, which are the batches
+    that one process encodes. `progress` is called with the pictures done and their total. Raises `ImageError` for a
+    picture that cannot be read, `DataError` for another file on a worker, and what the workers raise.
     """
     # absolute: workers have another working directory. abspath, since resolve() would follow links
     names = [os.path.abspath(path) for path in paths]  # noqa: PTH100
