@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from limner.data.records import Dataset
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
 from limner.wire import IndexReport
@@ -38,7 +40,8 @@ class Slow(FakeEncoder):
 store, folder, pids = sys.argv[1:]
 with connected("local") as cluster:
     from limner.search import store_writer
-    from limner.search.index import index_pictures
+    from limner.data.records import Dataset
+from limner.search.index import index_pictures
     from limner.search.store_files import StoreFiles
 
     store_writer.IMAGES = 4
@@ -125,16 +128,24 @@ def test_after_a_kill_the_same_command_goes_on(
     check_equal(store, alone[0])
 
 
+def limner(where: Path, *words: object) -> dict[str, object]:
+    """The result of a command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "limner", *map(str, words), "--json"],
+        capture_output=True,
+        text=True,
+        cwd=where,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
 def test_the_command(toy_run: Path, tmp_path: Path, folder: Path) -> None:
     def run(store: str, *more: str) -> dict[str, object]:
-        command = [sys.executable, "-m", "limner", "index", str(toy_run), store, str(folder), "--json", *more]
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
-        )
-        assert done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stderr
-        found: dict[str, object] = json.loads(done.stdout)
-        return found
+        return limner(tmp_path, "index", toy_run, store, folder, *more)
 
     alone, together = run("alone"), run("together", "--cluster", "local")
     assert {**together, "store": "alone"} == alone
@@ -144,3 +155,22 @@ def test_the_command(toy_run: Path, tmp_path: Path, folder: Path) -> None:
     # beside a file that is no picture a batch is smaller there, and products of other sizes differ in the last bits
     np.testing.assert_allclose(one.vectors(ids), other.vectors(ids), rtol=0, atol=1e-6)
     assert run("together", "--cluster", "local")["unchanged"] == 60
+
+
+def test_reindex_and_evaluate(toy_run: Path, toys: Dataset, tmp_path: Path) -> None:
+    pictures = toys.records[0].image.parent
+    limner(tmp_path, "index", toy_run, "old", pictures)
+    found = []
+    for name, more in (("alone", []), ("together", ["--cluster", "local"])):
+        again = limner(tmp_path, "reindex", "old", toy_run, name, *more)
+        # a copy: an evaluation is noted in the run's folder
+        run = shutil.copytree(toy_run, tmp_path / f"run-{name}")
+        report = limner(tmp_path, "evaluate", run, "--data", f"folder:{pictures}", "--cpu", *more)
+        store = StoreFiles.open(tmp_path / name)
+        entries = store.entries()
+        found.append((again["added"], entries, report))
+        vectors = store.vectors([entry.id for entry in entries.values()])
+        other = StoreFiles.open(tmp_path / "old").vectors([entry.id for entry in entries.values()])
+        np.testing.assert_allclose(vectors, other, rtol=0, atol=1e-6)
+    assert found[0] == found[1]
+    assert found[0][0] == len(toys)
