@@ -199,22 +199,28 @@ def _index(folder: Path, words: list[object], kills: Iterable[tuple[float, str]]
             assert process.stdout is not None
             output = process.stdout.read()
             said.seek(0)
-            last = (said.read().strip().splitlines() or [""])[-1]
+            last = _reason(said)
         if process.returncode == 0:
             done.report = json.loads(output)
         elif not by_us:
-            done.ended_by_itself.append(f"{process.returncode}: {last[:200]}")
+            done.ended_by_itself.append(f"{process.returncode}: {last}")
             # a mistake of this script, which every further try would make again
             if done.commands > 3 and not done.kills:
                 raise SystemExit(last)
         print(
-            f"{time.monotonic() - began:6.0f} s {dict(done.kills)} {process.returncode} {last[-150:]}",
+            f"{time.monotonic() - began:6.0f} s {dict(done.kills)} {process.returncode} {last}",
             flush=True,
         )
         for left in _processes(mark, ""):
             os.kill(left, signal.SIGKILL)
     done.seconds = time.monotonic() - began
     return done
+
+
+def _reason(said: Iterable[str]) -> str:
+    """The line of a command that gave up; of Ray's own, which name processes and addresses, only that they are."""
+    lines = [line for line in said if line.startswith('{"error"')]
+    return str(json.loads(lines[-1])["error"]["message"]) if lines else "no line of limner's"
 
 
 def _processes(mark: str, title: str) -> list[int]:

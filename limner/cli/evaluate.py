@@ -159,7 +159,6 @@ def evaluate_command(
     ranked_by = rules or protocol_of(data.partition(":")[0])
     if trec is not None:
         expect_one_ranking(ranked_by.folds if folds is None else folds)
-    dataset = open_dataset(data).split(split)
     kept: list[Results] = []
 
     def keep(results: Results) -> None:
@@ -168,22 +167,24 @@ def evaluate_command(
             results.save(save)
         kept.append(results)
 
-    with ExitStack() as connection, counting_each("pictures") as progress:
+    with ExitStack() as connection:
         connected = connection.enter_context(connected_to(cluster))
         loaded = load_model(run, stage=stage, device=device(cpu))
-        report = evaluate_run(
-            loaded,
-            dataset,
-            split,
-            chosen,
-            protocol=rules,
-            folds=folds,
-            rerank=first(rerank),
-            progress=progress,
-            keep=keep,
-            # closed then: whole machines would wait while this one ranks
-            encode=encoded_by(connected, loaded, cpu=cpu, progress=progress, then=connection.close),
-        )
+        dataset = open_dataset(data).split(split)
+        with counting_each("pictures") as progress:
+            report = evaluate_run(
+                loaded,
+                dataset,
+                split,
+                chosen,
+                protocol=rules,
+                folds=folds,
+                rerank=first(rerank),
+                progress=progress,
+                keep=keep,
+                # closed then: whole machines would wait while this one ranks
+                encode=encoded_by(connected, loaded, cpu=cpu, progress=progress, then=connection.close),
+            )
     # printed first: a report that cannot be written must not take the figures along
     out.print(render(report))
     if cut := report.provenance["sentences_cut"]:
@@ -229,11 +230,11 @@ def _transfer(
     if twice := [source for source, count in Counter(sources).items() if count > 1]:
         raise SettingsError(f"--on: {twice[0]} stands there twice")
     rules = None if protocol is None else find_protocol(protocol)
-    # All before the first is encoded: a misspelt one is found at once.
-    datasets = {source: open_dataset(source).split(split) for source in sources}
     reports: dict[str, Report] = {}
     with connected_to(cluster) as connection:
         loaded = load_model(run, stage=stage, device=device(cpu))
+        # All before the first is encoded: a misspelt one is found at once.
+        datasets = {source: open_dataset(source).split(split) for source in sources}
         for source, dataset in datasets.items():
             err.print(f"measuring on {source}")
             with counting_each("pictures") as progress:

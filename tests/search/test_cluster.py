@@ -16,7 +16,7 @@ import pytest
 from limner.errors import CheckpointError, ClusterError, SettingsError
 from limner.search import cluster
 from limner.search.batch_look import Looked, Task, looked_at
-from limner.search.cluster import RayWorkers, Share, check_address, loader
+from limner.search.cluster import RayWorkers, Share, check_address, connected, loader
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
 from tests.search.fake import FakeEncoder, draw
@@ -313,6 +313,25 @@ def test_each_machine_has_its_workers(
     assert cluster._shares([*nodes, gone], cpu) == shares
     with pytest.raises(ClusterError, match="no machine of the cluster has a processor"):
         cluster._shares([gone], cpu)
+
+
+def test_a_cluster_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**given: Any) -> None:
+        raise Exception("The current node timed out during startup.\nMore of it.")
+
+    monkeypatch.setattr(cluster, "check_address", lambda address: SimpleNamespace(init=init))
+    for address, told in (
+        (
+            "local",
+            r"^--cluster local: Ray has not started \(The current node .* startup\.\); the same command",
+        ),
+        (
+            "ray://head:10001",
+            r"^--cluster ray://head:10001: cannot be reached \(The current node .*; start it",
+        ),
+    ):
+        with pytest.raises(ClusterError, match=told), connected(address):
+            pytest.fail("it is connected")
 
 
 def test_a_wrong_address_and_a_missing_library_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
