@@ -40,8 +40,7 @@ class Slow(FakeEncoder):
 store, folder, pids = sys.argv[1:]
 with connected("local") as cluster:
     from limner.search import store_writer
-    from limner.data.records import Dataset
-from limner.search.index import index_pictures
+    from limner.search.index import index_pictures
     from limner.search.store_files import StoreFiles
 
     store_writer.IMAGES = 4
