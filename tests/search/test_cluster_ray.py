@@ -93,7 +93,8 @@ def wait_for(process: subprocess.Popen[str], done: int) -> None:
 def told(process: subprocess.Popen[str]) -> IndexReport:
     output = process.communicate(timeout=120)[0].splitlines()
     assert process.returncode == 0, output
-    return IndexReport.model_validate(json.loads(output[-1]))
+    # Ray tells of dead workers on stdout, also later
+    return IndexReport.model_validate_json(next(line for line in output if line.startswith("{")))
 
 
 def test_a_killed_worker_costs_nothing(
@@ -103,13 +104,15 @@ def test_a_killed_worker_costs_nothing(
     with started(store, folder) as process:
         wait_for(process, 12)
         pids = [int(file.name) for file in (tmp_path / "pids").iterdir()]
-        os.kill(pids[0], signal.SIGKILL)
+        # all of them: beside one that lives, the work may be done before its successor has started
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
         report = told(process)
     assert report == alone[1]
     assert [Path(path).name for path, _ in report.skipped] == ["00x.jpg", "31x.jpg", "zz.jpg"]
     check_equal(store, alone[0])
-    # the next one took its place
-    assert len(list((tmp_path / "pids").iterdir())) == 3
+    # others took their places
+    assert len(list((tmp_path / "pids").iterdir())) > len(pids)
 
 
 def test_after_a_kill_the_same_command_goes_on(
