@@ -381,6 +381,27 @@ OTHERS = {
         "on one machine, `limner index --cluster local` takes at most 10 % more time than without, beyond its start",
         (Limit("`limner index --cluster local`, beyond its start", ("ratio",), "× without", at_most=1.1),),
     ),
+    "cluster_kills": Claim(
+        "a store that `limner index --cluster local` makes while it is killed at random has the rows of one process",
+        (
+            Limit("rows lost by kills beside a cluster", ("rows", "lost"), "rows", at_most=0),
+            Limit("rows doubled by them", ("rows", "doubled"), "rows", at_most=0),
+            Limit("rows with other facts or thumbnails", ("rows", "other"), "rows", at_most=0),
+            Limit(
+                "greatest difference of a vector",
+                ("rows", "greatest_difference"),
+                "in a number",
+                at_most=1e-6,
+            ),
+            Limit(
+                "the store is sound by `limner store verify --hashes`",
+                ("rows", "sound"),
+                "(1 = yes)",
+                at_least=1,
+            ),
+        ),
+        reference="the store of one process",
+    ),
     "tower_memory": Claim(
         "chunks, checkpointing and LoRA each tune a pair in less memory than the whole batch",
         (

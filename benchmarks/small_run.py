@@ -25,8 +25,8 @@ class Taken(NamedTuple):
     wall: float
 
 
-def make_run(folder: Path) -> tuple[Path, Path]:
-    """Draw pictures and train on them; the run, and the folder of pictures."""
+def make_run(folder: Path, *, toy: bool = SHORT) -> tuple[Path, Path]:
+    """Draw pictures and train on them, a `toy` if asked for; the run, and the folder of pictures."""
     from limner.data.readers import open_dataset
     from limner.recipes import get_recipe
     from limner.recipes.change import change
@@ -34,10 +34,10 @@ def make_run(folder: Path) -> tuple[Path, Path]:
     from tests.toy import draw_toys, toy_recipe
 
     pictures, run = draw_toys(folder / "pictures"), folder / "run"
-    recipe = toy_recipe() if SHORT else get_recipe("dual-path-flickr8k-strong")
+    recipe = toy_recipe() if toy else get_recipe("dual-path-flickr8k-strong")
     first = recipe.stages[0]
     once = [f"stages.{first.name}.{one}" for one in ("epochs=1", "batch=8", "views=1", "patience=null")]
-    small = [] if SHORT else ["model.backbone.weights=null", "model.text.width=0.25"]
+    small = [] if toy else ["model.backbone.weights=null", "model.text.width=0.25"]
     recipe = change(recipe.replace(stages=(first,)), [*small, *once])
     data = open_dataset(f"folder:{pictures}")
     # compiled once, as an installed package is, also where the environment forbids to keep what is compiled

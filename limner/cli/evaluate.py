@@ -3,14 +3,17 @@
 import re
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from limner.cli.cluster import connected_to, encoded_by
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import (
+    ClusterAddress,
     Cpu,
     Depth,
     Folds,
@@ -96,6 +99,7 @@ def evaluate_command(
     ] = None,
     report_file: ReportFile = None,
     cpu: Cpu = False,
+    cluster: ClusterAddress = None,
 ) -> EvaluationReport | ExplanationsReport | TransferReport | ComposedMeasures:
     """Measure a run in both directions."""
     from limner.data.readers import open_dataset
@@ -116,7 +120,7 @@ def evaluate_command(
     if composed is not None:
         from limner.cli.composed_queries import evaluate_composed_queries
 
-        others = (data, on, protocol, measures, folds, rerank, save, trec, per_query)
+        others = (data, on, protocol, measures, folds, rerank, save, trec, per_query, cluster)
         if explanations or any(option is not None for option in others):
             raise SettingsError(
                 "--composed: goes with --split, --stage, --report, --submission and --cpu; the rest is of other queries"
@@ -133,12 +137,15 @@ def evaluate_command(
     if on is not None:
         if explanations or any(option is not None for option in (measures, folds, save, trec, per_query)):
             raise SettingsError(
-                "--on: goes with --split, --stage, --protocol, --rerank, --report and --cpu; the rest is of one set"
+                "--on: goes with --split, --stage, --protocol, --rerank, --report, --cpu and --cluster; the rest is of "
+                "one set"
             )
-        return _transfer(run, on, split, stage, protocol, first(rerank), report_file, cpu=cpu)
+        return _transfer(
+            run, on, split, stage, protocol, first(rerank), report_file, cpu=cpu, cluster=cluster
+        )
     assert data is not None
     if explanations:
-        given = (protocol, measures, folds, rerank, save, trec, per_query)
+        given = (protocol, measures, folds, rerank, save, trec, per_query, cluster)
         if any(option is not None for option in given):
             raise SettingsError(
                 "--explanations: goes with --data, --split, --stage, --report and --cpu; the rest is of rankings"
@@ -152,8 +159,6 @@ def evaluate_command(
     ranked_by = rules or protocol_of(data.partition(":")[0])
     if trec is not None:
         expect_one_ranking(ranked_by.folds if folds is None else folds)
-    loaded = load_model(run, stage=stage, device=device(cpu))
-    dataset = open_dataset(data).split(split)
     kept: list[Results] = []
 
     def keep(results: Results) -> None:
@@ -162,18 +167,24 @@ def evaluate_command(
             results.save(save)
         kept.append(results)
 
-    with counting_each("pictures") as progress:
-        report = evaluate_run(
-            loaded,
-            dataset,
-            split,
-            chosen,
-            protocol=rules,
-            folds=folds,
-            rerank=first(rerank),
-            progress=progress,
-            keep=keep,
-        )
+    with ExitStack() as connection:
+        connected = connection.enter_context(connected_to(cluster))
+        loaded = load_model(run, stage=stage, device=device(cpu))
+        dataset = open_dataset(data).split(split)
+        with counting_each("pictures") as progress:
+            report = evaluate_run(
+                loaded,
+                dataset,
+                split,
+                chosen,
+                protocol=rules,
+                folds=folds,
+                rerank=first(rerank),
+                progress=progress,
+                keep=keep,
+                # closed then: whole machines would wait while this one ranks
+                encode=encoded_by(connected, loaded, cpu=cpu, progress=progress, then=connection.close),
+            )
     # printed first: a report that cannot be written must not take the figures along
     out.print(render(report))
     if cut := report.provenance["sentences_cut"]:
@@ -203,6 +214,7 @@ def _transfer(
     report_file: Path | None,
     *,
     cpu: bool,
+    cluster: str | None,
 ) -> TransferReport:
     """Measure a run on several datasets; what it has learnt from is refused in each."""
     from limner.data.readers import open_dataset
@@ -218,17 +230,19 @@ def _transfer(
     if twice := [source for source, count in Counter(sources).items() if count > 1]:
         raise SettingsError(f"--on: {twice[0]} stands there twice")
     rules = None if protocol is None else find_protocol(protocol)
-    loaded = load_model(run, stage=stage, device=device(cpu))
-    # All before the first is encoded: a misspelt one is found at once.
-    datasets = {source: open_dataset(source).split(split) for source in sources}
     reports: dict[str, Report] = {}
-    for source, dataset in datasets.items():
-        err.print(f"measuring on {source}")
-        with counting_each("pictures") as progress:
-            reports[source] = evaluate_run(
-                loaded, dataset, split, protocol=rules, rerank=rerank, progress=progress
-            )
-        _say_what_was_seen(reports[source], split, known=knows_what_it_learnt(loaded))
+    with connected_to(cluster) as connection:
+        loaded = load_model(run, stage=stage, device=device(cpu))
+        # All before the first is encoded: a misspelt one is found at once.
+        datasets = {source: open_dataset(source).split(split) for source in sources}
+        for source, dataset in datasets.items():
+            err.print(f"measuring on {source}")
+            with counting_each("pictures") as progress:
+                encode = encoded_by(connection, loaded, cpu=cpu, progress=progress)
+                reports[source] = evaluate_run(
+                    loaded, dataset, split, protocol=rules, rerank=rerank, progress=progress, encode=encode
+                )
+            _say_what_was_seen(reports[source], split, known=knows_what_it_learnt(loaded))
     trained_on = loaded.description["data"]["source"]
     out.print(render_transfer(reports, f"{run}, trained on {trained_on} · {split}"))
     result = TransferReport(

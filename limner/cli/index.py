@@ -1,14 +1,12 @@
 """`limner index`, `limner index-sentences` and `limner reindex`."""
 
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from limner.cli.cluster import connected_to, workers_for
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import (
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from limner.export.exported import ExportedModel
     from limner.inference import TrainedModel
     from limner.search.batch_look import Workers
-    from limner.search.cluster import Cluster
     from limner.search.sentences import Sentence
     from limner.search.store_files import StoreFiles
     from limner.types import Encoder
@@ -142,7 +139,7 @@ def index_command(
         # a run and no pair: it is in the hub's cache, and used as one of this machine
         run = _run_of_the_hub(str(run), store) or run
     encoder: Encoder
-    with _connected(cluster) as connection:
+    with connected_to(cluster) as connection:
         if is_hub_name(str(run)):
             encoder, opened = _of_the_hub(str(run), store, regions, device(cpu), engine)
         elif is_export(run):
@@ -152,7 +149,9 @@ def index_command(
             encoder, opened = _of_run(
                 run, store, stage=stage, keep_model=not no_model, regions=regions, cpu=cpu, engine=engine
             )
-        workers = None if connection is None else _workers(connection, encoder, opened, cpu, engine)
+        workers = workers_for(
+            connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
+        )
         if dataset is not None:
             summary = _index_dataset(encoder, opened, dataset, split, batch, workers)
         else:
@@ -169,27 +168,6 @@ def index_command(
     _say(summary, store, len(opened))
     _say_unused(summary, metadata)
     return _indexed(summary, store, len(opened))
-
-
-@contextmanager
-def _connected(cluster: str | None) -> "Iterator[Cluster | None]":
-    if cluster is None:
-        yield None
-        return
-    from limner.search.cluster import connected
-
-    # Ray tells of workers that died on stdout, which is for the result
-    with redirect_stdout(sys.stderr), connected(cluster) as connection:
-        yield connection
-
-
-def _workers(
-    cluster: "Cluster", encoder: "Encoder", store: "StoreFiles", cpu: bool, engine: str
-) -> "Workers":
-    from limner.search.cluster import loader
-
-    load = loader(encoder, cpu=cpu, engine=chosen_engine(engine))
-    return cluster.workers(load, encoder.fingerprint, regions=store.region_shape is not None, cpu=cpu)
 
 
 def _index_vectors(name: str, store: Any, vectors: Path, metadata: Path | None) -> Indexed:
@@ -378,6 +356,7 @@ def reindex_command(
     batch: Batch = _BATCH,
     engine: Engine = "torch",
     cpu: Cpu = False,
+    cluster: ClusterAddress = None,
 ) -> Indexed:
     """Copy a store for another model and encode its pictures again.
 
@@ -386,12 +365,16 @@ def reindex_command(
     from limner.search.index import reindex
     from limner.search.store_files import StoreFiles
 
-    # before the model: a store that is not there costs no loading
-    old = StoreFiles.open(store)
-    # a new folder: vectors of two models cannot be compared, so a store holds one model's
-    encoder, opened = _of_run_or_export(run, new, keep_model=not no_model, cpu=cpu, engine=engine)
-    with counting("pictures") as progress:
-        summary = reindex(old, encoder, opened, batch_size=batch, progress=progress)
+    with connected_to(cluster) as connection:
+        # before the model: a store that is not there costs no loading
+        old = StoreFiles.open(store)
+        # a new folder: vectors of two models cannot be compared, so a store holds one model's
+        encoder, opened = _of_run_or_export(run, new, keep_model=not no_model, cpu=cpu, engine=engine)
+        workers = workers_for(
+            connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
+        )
+        with counting("pictures") as progress:
+            summary = reindex(old, encoder, opened, batch_size=batch, cluster=workers, progress=progress)
     _say(summary, new, len(opened))
     return _indexed(summary, new, len(opened))
 

@@ -6,7 +6,7 @@ from os.path import commonpath
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 
 from limner.data.image_digests import content_fingerprint
 from limner.data.records import Dataset, group_numbers, label_matrices, sentence_languages
@@ -20,7 +20,13 @@ from limner.inference.evaluations import noted
 from limner.inference.learnt_images import digests_of, expect_same_splits, learnt_from
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
-from limner.types import ImageSource
+from limner.types import ImageSource, RegionFeatures
+
+EncodeImages = Callable[
+    [Sequence[Path], UInt8[np.ndarray, "images 16"], bool],
+    tuple[Float[np.ndarray, "images dim"], RegionFeatures | None],
+]
+"""Embeddings of image files, by paths and digests; with their region features if the last argument is True."""
 
 
 def evaluate_run(
@@ -34,18 +40,21 @@ def evaluate_run(
     rerank: First | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     keep: Callable[[Results], None] | None = None,
+    encode: EncodeImages | None = None,
 ) -> Report:
     """Both directions over the records of one split; the gallery holds each picture once.
 
     `protocol` is that of the dataset's format unless another is given; `measures` and `folds` replace its own.
     A reranker orders the first of the embedding's ranking, `rerank` of them in place of the recipe's number.
-    `keep` is handed the embeddings before they are ranked. The report carries the split's fingerprint, the model's,
-    what selected the checkpoint, seed, and the versions that trained and that evaluated, and how many of the images the
-    run has learnt from, by their content (`limner.inference.learnt_images`). `progress` is called with what
-    is done ("pictures compared", "pictures", "sentences", for a reranker "regions" and "pairs"), how many of them are,
-    and their total. Where sentences have languages, the report has the measures of each. The run's folder keeps a line
-    of it (`limner.inference.evaluations`). Raises `DataError` when the split has no sentence or holds images that the
-    run was trained on or selected on (see `learnt_from`), `ImageError` for the first picture that cannot be read.
+    `keep` is handed the embeddings before they are ranked. `encode` gives the images' embeddings in place of the run,
+    and their region features if asked for (`limner.search.cluster_embeddings`). The report carries the split's
+    fingerprint, the model's, what selected the checkpoint, seed, and the versions that trained and that evaluated, and
+    how many of the images the run has learnt from, by their content (`limner.inference.learnt_images`). `progress` is
+    called with what is done ("pictures compared", "pictures", "sentences", for a reranker "regions" and "pairs"), how
+    many of them are, and their total. Where sentences have languages, the report has the measures of each. The run's
+    folder keeps a line of it (`limner.inference.evaluations`). Raises `DataError` when the split has no sentence or
+    holds images that the run was trained on or selected on (see `learnt_from`), `ImageError` for the first picture that
+    cannot be read.
     """
     format_name = dataset.source.partition(":")[0]
     described = run.description
@@ -68,12 +77,18 @@ def evaluate_run(
     learnt = learnt_from(run, dataset, digests, progress=progress)
     paths = [record.image for record in dataset.records]
     sentences = [sentence for record in dataset.records for sentence in record.sentences]
-    images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
+    regions = None
+    if encode is None:
+        images = run.encode_images(paths, progress=progress and partial(progress, "pictures"))
+    else:
+        images, regions = encode(paths, digests, first != 0)
     # a dataset is measured with every sentence it has, also with one that the model knows no word of
     texts = run.encode_texts(sentences, check=False, progress=progress and partial(progress, "sentences"))
     reranking = None
     if first != 0:
-        reranking = reranking_of(run, paths, sentences, (images, texts), first, progress=progress)
+        reranking = reranking_of(
+            run, paths, sentences, (images, texts), first, regions=regions, progress=progress
+        )
     results = results_of(
         dataset,
         protocol,
@@ -131,15 +146,18 @@ def reranking_of(
     embeddings: tuple[Float[np.ndarray, "images dim"], Float[np.ndarray, "sentences dim"]],
     first: First,
     *,
+    regions: RegionFeatures | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> PairReranking:
     """Re-ranking of images and sentences given by position in these.
 
-    `embeddings` are theirs. The images' region features are held in memory, in half precision. `progress` is as
+    `embeddings` are theirs. The images' region features are held in memory, in half precision; `regions` are these, if
+    they are at hand. `progress` is as
     `evaluate_run` has it. Raises `SettingsError` for a model without a reranker.
     """
     reranker = run.expect_reranker()
-    regions = run.encode_regions(paths, progress=progress and partial(progress, "regions"))
+    if regions is None:
+        regions = run.encode_regions(paths, progress=progress and partial(progress, "regions"))
     sides = len(paths), len(sentences)
     # of both directions, as `scorer` is called in both; what is remembered counts as done
     total = sum(

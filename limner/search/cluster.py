@@ -208,6 +208,12 @@ class RayWorkers:
                 return
             if self._ready:
                 since = time.monotonic()
+            # Ray itself would wait: a machine may join. That of a local cluster, or the head, does not come back
+            elif not any(node["Alive"] for node in self._ray.nodes()):
+                raise ClusterError(
+                    "--cluster: Ray has lost all machines of the cluster; what is written stays, and the same command "
+                    "goes on"
+                )
             elif time.monotonic() - since > _START:
                 raise ClusterError(
                     f"--cluster: no worker has started in {_START:.0f} seconds; each needs a whole machine, or an "
@@ -334,8 +340,13 @@ def _connect(ray: Any, address: str) -> None:
             # of a server that does not answer, which is told below
             warnings.simplefilter("ignore")
             ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    # of a raylet that does not come up, or is killed meanwhile, Ray raises a bare Exception
+    except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if address == LOCAL:
+            raise ClusterError(
+                f"--cluster local: Ray has not started ({reason}); the same command tries it again"
+            ) from None
         raise ClusterError(
             f"--cluster {address}: cannot be reached ({reason}); start it with `ray start --head`, with the Ray and "
             "the Python that are here, and have its token here"

@@ -427,6 +427,7 @@ def reindex(
     new: StoreFiles,
     *,
     batch_size: int = 64,
+    cluster: Workers | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexReport:
     """Index the images of one store into another, with the identity, capture time and metadata that they have.
@@ -447,7 +448,13 @@ def reindex(
         for entry in old.entries().values()
     }
     return index_files(
-        encoder, new, facts, missing="its file is gone", batch_size=batch_size, progress=progress
+        encoder,
+        new,
+        facts,
+        missing="its file is gone",
+        batch_size=batch_size,
+        cluster=cluster,
+        progress=progress,
     )
 
 

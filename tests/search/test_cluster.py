@@ -16,7 +16,7 @@ import pytest
 from limner.errors import CheckpointError, ClusterError, SettingsError
 from limner.search import cluster
 from limner.search.batch_look import Looked, Task, looked_at
-from limner.search.cluster import RayWorkers, Share, check_address, loader
+from limner.search.cluster import RayWorkers, Share, check_address, connected, loader
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
 from tests.search.fake import FakeEncoder, draw
@@ -62,6 +62,7 @@ class FakeRay:
 
     def __init__(self) -> None:
         self.killed: list[Any] = []
+        self.alive = True
         self._random = random.Random(0)
 
     def wait(self, answers: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
@@ -71,6 +72,9 @@ class FakeRay:
 
     def get(self, answer: Callable[[], Any]) -> Any:
         return answer()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": False}, {"Alive": self.alive}]
 
     def kill(self, actor: Any) -> None:
         self.killed.append(actor)
@@ -252,6 +256,24 @@ def test_a_lost_connection_is_one_line(pictures: list[Path], monkeypatch: pytest
         list(started(ray, lambda tasks: False)[0].looks([[Task(str(pictures[0]), None, None)]]))
 
 
+def test_a_cluster_without_a_machine_is_not_waited_for(
+    pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray tells that the actors died, and takes the order for new ones, which nobody starts any more."""
+    ray, lists = FakeRay(), [[Task(str(pictures[0]), None, None)]]
+    workers, _ = started(ray, lambda tasks: True, 1)
+    replace = workers._replace
+
+    def lost(hand: Any, error: Exception) -> None:
+        replace(hand, error)
+        ray.alive = False
+        monkeypatch.setattr(ray, "wait", lambda answers, num_returns, timeout: ([], answers))
+
+    monkeypatch.setattr(workers, "_replace", lost)
+    with pytest.raises(ClusterError, match=r"lost all machines of the cluster; .* the same command goes on"):
+        list(workers.looks(lists))
+
+
 def test_without_work_no_worker_is_waited_for() -> None:
     ray = FakeRay()
     workers, _ = started(ray, lambda tasks: pytest.fail("no work"))
@@ -291,6 +313,25 @@ def test_each_machine_has_its_workers(
     assert cluster._shares([*nodes, gone], cpu) == shares
     with pytest.raises(ClusterError, match="no machine of the cluster has a processor"):
         cluster._shares([gone], cpu)
+
+
+def test_a_cluster_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**given: Any) -> None:
+        raise Exception("The current node timed out during startup.\nMore of it.")
+
+    monkeypatch.setattr(cluster, "check_address", lambda address: SimpleNamespace(init=init))
+    for address, told in (
+        (
+            "local",
+            r"^--cluster local: Ray has not started \(The current node .* startup\.\); the same command",
+        ),
+        (
+            "ray://head:10001",
+            r"^--cluster ray://head:10001: cannot be reached \(The current node .*; start it",
+        ),
+    ):
+        with pytest.raises(ClusterError, match=told), connected(address):
+            pytest.fail("it is connected")
 
 
 def test_a_wrong_address_and_a_missing_library_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
