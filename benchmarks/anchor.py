@@ -1,6 +1,6 @@
 """The anchor of Flickr8k: a contrastive head of one hidden layer a side on features that are held fixed.
 
-    python -m benchmarks.anchor FLICKR8K WEIGHTS MINILM [--seeds 0,1,2]
+    python -m benchmarks.anchor FLICKR8K WEIGHTS MINILM [--seeds 0,1,2] [--set model.backbone.…]
 
 It is no recipe: a system that needs hours ought to be above what this gives in minutes. FLICKR8K is a folder of the
 set, WEIGHTS a file of MobileNetV2's weights, MINILM a folder of all-MiniLM-L6-v2. A picture is the mean of
@@ -50,10 +50,11 @@ def main() -> None:
     parser.add_argument("weights", type=Path)
     parser.add_argument("minilm", type=Path)
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--set", action="append", default=[], help="how the weights want their pictures")
     given = parser.parse_args()
     began = time.monotonic()
     data = open_dataset(f"flickr8k:{given.flickr8k}")
-    towers = _Towers(given.weights, given.minilm)
+    towers = _Towers(given.weights, given.minilm, given.set)
     train, val, test = (towers.features(data.split(name)) for name in ("train", "val", "test"))
     print(f"features: {time.monotonic() - began:.0f} s", flush=True)
     heads = [(seed, *_learn(train, val, seed)) for seed in map(int, given.seeds.split(","))]
@@ -81,9 +82,10 @@ class _Features:
 class _Towers:
     """MobileNetV2 and MiniLM, with the pictures and the tokens of `minilm-flickr8k`."""
 
-    def __init__(self, weights: Path, minilm: Path) -> None:
+    def __init__(self, weights: Path, minilm: Path, settings: list[str]) -> None:
         given = {"model.backbone.weights": weights, "model.text.model": minilm, "model.text.states": "[-1]"}
-        recipe = change(get_recipe("minilm-flickr8k"), [f"{name}={value}" for name, value in given.items()])
+        changes = [*(f"{name}={value}" for name, value in given.items()), *settings]
+        recipe = change(get_recipe("minilm-flickr8k"), changes)
         model: Any = recipe.model
         self.recipe, self.described, self.words = recipe, model.backbone, model.text.words
         self.tokenizer = PretrainedTokenizer.read(str(minilm), special_tokens=True)
