@@ -135,7 +135,7 @@ class Summary:
     - `values`: by direction and measure, mean and sample standard deviation over the runs; the deviation is None for
       one run.
     - `intervals`: by direction and measure, the 95 % interval over queries of one run; of several the mean of their
-      lower and of their upper ends. Empty where a run's line has none, as one of before they were kept.
+      lower and of their upper ends. Empty where the line of a run has none, as those of limner 0.1.0.
     - `problems`: of each log of these runs that has a line that was cut off, which one that is; it is left out.
     """
 
