@@ -122,13 +122,13 @@ def _learn(train: _Features, val: _Features, seed: int) -> tuple[_Heads, int, fl
     groups = torch.from_numpy(train.sentence_groups)
     best, kept, at = 0.0, {}, 0
     for epoch in range(1, EPOCHS + 1):
-        for chosen in torch.randperm(len(groups)).split(BATCH):
+        for chosen in torch.split(torch.randperm(len(groups)), BATCH):
             # images are numbered as their groups are: each is a group of its own
             value = loss(
                 heads.image(train.images[groups[chosen]]), heads.text(train.texts[chosen]), groups[chosen]
             )
             optimiser.zero_grad()
-            value.backward()
+            torch.autograd.backward(value)
             optimiser.step()
             loss.after_step(lambda rows: rows)
         rsum = score(_measure(heads, val), "rsum")

@@ -7,6 +7,8 @@ import pytest
 
 from benchmarks import anchor
 from limner.data.records import Dataset, Record
+from limner.evaluation.report import Report
+from limner.training.recipe import Selection
 from limner.training.validation import score
 
 
@@ -29,11 +31,11 @@ def test_the_heads_of_the_best_epoch_are_kept(monkeypatch: pytest.MonkeyPatch) -
     scores = iter([5.0, 9.0, 7.0, 6.0, 3.0, 1.0] * 2)
     seen = []
 
-    def falling(report: anchor.Report, select: str) -> float:
+    def given(report: Report, select: Selection) -> float:
         seen.append(score(report, "rsum"))
         return next(scores)
 
-    monkeypatch.setattr(anchor, "score", falling)
+    monkeypatch.setattr(anchor, "score", given)
     heads, epoch, rsum = anchor._learn(train, val, 0)
     assert (epoch, rsum) == (2, 9.0)
     assert score(anchor._measure(heads, val), "rsum") == seen[1] != seen[5]
