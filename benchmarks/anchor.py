@@ -39,7 +39,7 @@ from limner.training.pictures import Pictures
 from limner.training.sentence_features import sentence_features
 from limner.training.validation import score
 
-HIDDEN, DIM, BATCH, EPOCHS = 512, 512, 128, 20
+HIDDEN, DIM, BATCH, EPOCHS = 512, 512, 128, 10
 _WAYS = ("image_to_text", "text_to_image")
 _RECALLS = ("R@1", "R@5", "R@10")
 
