@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 NEEDS = {
+    "anchor": "needs data: Flickr8k, and the weights of two towers",
     "gpu_training": "needs a GPU and generated people",
     "lies_flickr8k": "needs data: Flickr8k, and a run",
     "marks": "needs data, and a run",

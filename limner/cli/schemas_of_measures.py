@@ -277,6 +277,9 @@ class RunsSummary(Result):
     """Logs of these runs with a line that was cut off, which is not counted."""
     files: tuple[str, ...] = ()
     """Names of the files that keep evaluations of these runs (`--save`), without ".jsonl"."""
+    intervals: dict[str, dict[str, tuple[float, float]]] = Field(default={})
+    """95 % interval over queries by direction and measure, of several runs the means of both ends; empty if a run has
+    none."""
 
 
 class RunsSummaries(Many[list[RunsSummary]]):

@@ -64,6 +64,7 @@ def summarise_command(
         f"{len(found)} configuration{'s' * (len(found) > 1)} in {sum(len(one.runs) for one in found)} runs; "
         + (f"split '{split}' was evaluated {known} times with them; " if None not in looks else "")
         + "mean ± standard deviation over runs"
+        + ", and the 95 % interval over queries" * any(any(one.intervals.values()) for one in found)
     )
     if markdown:
         out.print("\n".join(f"| {' | '.join(row)} |" for row in _wide(found, names)))
@@ -142,4 +143,6 @@ def _figure(summary: "Summary", direction: str, name: str) -> str:
     mean, deviation = summary.values[direction].get(name, (None, None))
     if mean is None:
         return "–"
-    return f"{mean:.1f}" if deviation is None else f"{mean:.1f} ± {deviation:.1f}"
+    ends = summary.intervals.get(direction, {}).get(name)
+    interval = f" ({ends[0]:.1f}–{ends[1]:.1f})" if ends else ""
+    return (f"{mean:.1f}" if deviation is None else f"{mean:.1f} ± {deviation:.1f}") + interval

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean, stdev
@@ -20,6 +20,7 @@ from typing import Any
 from limner.data.records import Dataset
 from limner.errors import DataError
 from limner.evaluation.composed import ComposedReport
+from limner.evaluation.intervals import Interval
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First
 from limner.inference.checkpoint import read_description, write_text
@@ -49,6 +50,9 @@ def noted(report: Report, run: Path) -> Report:
         **kept,
         "image_to_text": dict(report.image_to_text),
         "text_to_image": dict(report.text_to_image),
+        "intervals": {
+            way: {name: list(ends) for name, ends in of.items()} for way, of in report.intervals.items()
+        },
     }
     count, problem = _note(line, run)
     said = {"evaluations_problem": problem} if problem else {}
@@ -130,6 +134,8 @@ class Summary:
       known of all of them.
     - `values`: by direction and measure, mean and sample standard deviation over the runs; the deviation is None for
       one run.
+    - `intervals`: by direction and measure, the 95 % interval over queries of one run; of several the mean of their
+      lower and of their upper ends. Empty where the line of a run has none, as those of limner 0.1.0.
     - `problems`: of each log of these runs that has a line that was cut off, which one that is; it is left out.
     """
 
@@ -145,6 +151,7 @@ class Summary:
     values: Mapping[str, Mapping[str, tuple[float, float | None]]]
     problems: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    intervals: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -283,8 +290,11 @@ def _expect_different(listed: Sequence[_Logged]) -> None:
     """Raise `DataError` for an evaluation that is there twice, as of a run and of a file that keeps it."""
     known: dict[str, str] = {}
     for one in listed:
-        # the run may have been evaluated once more since the file was written, with the same figures
-        same = digest_of_values({**one.line, "looks": None, "date": None, "versions": None})
+        # the run may have been evaluated once more since the file was written, with the same figures, and since lines
+        # have intervals
+        same = digest_of_values(
+            {**one.line, "looks": None, "date": None, "versions": None, "intervals": None}
+        )
         if same in known:
             raise DataError(f"{one.run}: the same evaluation as that of {known[same]}; leave one of them out")
         known[same] = one.run
@@ -326,6 +336,7 @@ def _summary(key: _Key, listed: Sequence[_Logged]) -> Summary:
         values=values,
         problems=tuple(dict.fromkeys(one.problem for one in listed if one.problem)),
         files=tuple(dict.fromkeys(one.file.stem for one in listed if one.file is not None)),
+        intervals={direction: _mean_intervals(direction, lines) for direction in values},
     )
 
 
@@ -337,6 +348,22 @@ def logged(folder: Path) -> list[dict[str, Any]]:
 def _spread(values: Iterable[float]) -> tuple[float, float | None]:
     listed = list(values)
     return mean(listed), stdev(listed) if len(listed) > 1 else None
+
+
+def _mean_intervals(direction: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
+    """By measure, an interval of the mean of several runs' figures over queries.
+
+    A mean deviates by no more than the mean of its parts' deviations, however they depend on one another, so it is not
+    too narrow; seeds that miss the same queries, as they mostly do, deviate by nearly that. It says nothing of other
+    seeds: the deviation over runs does.
+    """
+    # lines of 0.1.0 have none
+    named = [(line.get("intervals") or {}).get(direction, {}) for line in lines]
+    return {
+        name: (mean(of[name][0] for of in named), mean(of[name][1] for of in named))
+        for name in named[0]
+        if all(name in of for of in named)
+    }
 
 
 def _lines(path: Path) -> tuple[list[dict[str, Any]], str]:

@@ -71,6 +71,13 @@ def test_stages_and_re_ranking_have_rows_of_their_own(
         # a deviation beside each mean: three measures in two directions
         assert printed.count(" ± ") == 6 + 1
         assert limner("summarise", *runs, *options).out.count(" ± ") >= 6
+    (row,) = json.loads(limner("summarise", *runs, "--stage", earlier, "--json").out)
+    mean, (lower, upper) = row["values"]["text_to_image"]["R@1"][0], row["intervals"]["text_to_image"]["R@1"]
+    assert lower <= mean <= upper
+    assert (
+        f"{mean:.1f} ± 0.0 ({lower:.1f}–{upper:.1f})"
+        in limner("summarise", *runs, "--stage", earlier, "--markdown").out
+    )
     kept = limner("summarise", *runs, "--rerank", 3, "--save", tmp_path / "kept.jsonl", "--markdown").out
     assert limner("summarise", tmp_path / "kept.jsonl", "--markdown").out == kept
     refused(limner("summarise", *runs, "--stage", "stage-9"), "no evaluation of split 'test' of stage-9")

@@ -109,6 +109,25 @@ def test_seeds_of_one_configuration_are_one_row(tmp_path: Path) -> None:
     assert rows[1].values["image_to_text"]["R@1"] == (30.0, None)
 
 
+def test_intervals_are_kept_and_averaged(tmp_path: Path) -> None:
+    """As the lines have them; not where one run's line has none."""
+    for seed, ends in enumerate(((18.0, 22.0), (20.0, 27.0))):
+        report = replace(_report(20.0 + seed, seed), intervals={"image_to_text": {"R@1": ends}})
+        noted(report, _run(tmp_path / f"run{seed}", seed))
+    runs, file = [tmp_path / "run0", tmp_path / "run1"], tmp_path / "kept.jsonl"
+    (one,) = summarise(runs[:1])
+    assert one.intervals == {"image_to_text": {"R@1": (18.0, 22.0)}, "text_to_image": {}}
+    (both,) = summarise(runs, save=file)
+    assert both.intervals == summarise([file])[0].intervals
+    assert both.intervals == {"image_to_text": {"R@1": (19.0, 24.5)}, "text_to_image": {}}
+    noted(_report(20.0, 0), tmp_path / "run0" / "s.safetensors")
+    for order in (runs, runs[::-1]):
+        assert not any(summarise(order)[0].intervals.values())
+    # the same evaluation, kept with its interval and in the run without
+    with pytest.raises(DataError, match="the same evaluation"):
+        summarise([file, tmp_path / "run0"])
+
+
 def test_evaluations_of_unlike_things_are_not_averaged(tmp_path: Path) -> None:
     """One run's stage, re-ranking, rules or split is not the other's: a mean of both would be of nothing."""
     unlike: dict[str, tuple[Any, Any]] = {
