@@ -27,9 +27,10 @@ images that the weights have learnt from lie there too, as `TRAINED_ON` and `SEL
 
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ Format 3 has a digest, and a tokenizer's file apart; format 4 the images that we
 """
 
 _OLDEST = 2
+
+_READ = 1 << 22
+"""Numbers that are read at once for the digest alone: 16 MB."""
 
 CALLED = "sentence-transformers"
 """System of a checkpoint that carries a SentenceTransformer (`limner.inference.sentence_transformer`)."""
@@ -168,11 +172,12 @@ def read_digest(path: Path) -> str | None:
 
 
 def read_checkpoint(
-    path: Path, only: Collection[str] | None = None
+    path: Path, only: Collection[str] | None = None, *, rows: Callable[[str], slice | None] = lambda _: None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors on the CPU and the description; with `only` the tensors of these names, as far as the file has them.
 
-    The digest of the whole file is compared in any case. Raises `CheckpointError`.
+    `rows` says which rows of a tensor are wanted, by its name; None = all. The digest of the whole file is compared in
+    any case. Raises `CheckpointError`.
     """
     description = read_description(path)
     # opened again for the tensors: a foreign file is refused by its header, before gigabytes are read
@@ -180,11 +185,19 @@ def read_checkpoint(
     with _opened(path, backend="pread") as handle:
         metadata = handle.metadata()
         tensors, digest = {}, hashlib.sha256(metadata["limner"].encode())
-        # one after the other: what is not asked for is in memory only while the digest takes it
         for name in sorted(handle.keys()):
-            tensor = handle.get_tensor(name)
-            _take(digest, name, tensor)
-            if only is None or name in only:
+            part = handle.get_slice(name)
+            shape, held = part.get_shape(), rows(name)
+            is_wanted = only is None or name in only
+            # a slice of none, or beyond the end, is none of safetensors'; who asks for it notices the shape
+            if 0 in shape or not shape or (is_wanted and (held is None or held.stop > shape[0])):
+                tensor = handle.get_tensor(name)
+                _take(digest, name, tensor)
+            else:
+                # in parts: what is not asked for is never in memory as a whole
+                _take_rows(digest, name, part)
+                tensor = part[held] if is_wanted else None
+            if is_wanted:
                 tensors[name] = tensor
     # 0.1 s for each 100 MB, as the fingerprint takes, which does not cover the whole description
     # a file of format 2 has none: one that has is a later file whose format is damaged
@@ -206,8 +219,21 @@ def _digest(description: str, tensors: Mapping[str, Tensor]) -> str:
 
 def _take(digest: Any, name: str, tensor: Tensor) -> None:
     digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+    digest.update(_bytes(tensor))
+
+
+def _take_rows(digest: Any, name: str, part: Any) -> None:
+    """The same of a tensor of a file, some rows at a time."""
+    count, *row = part.get_shape()
+    digest.update(f"{name} {part[:1].dtype} {(count, *row)}".encode())
+    step = max(1, _READ // math.prod(row))
+    for start in range(0, count, step):
+        digest.update(_bytes(part[start : min(start + step, count)]))
+
+
+def _bytes(tensor: Tensor) -> memoryview:
     # as bytes: numpy has no bfloat16
-    digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return tensor.flatten().view(torch.uint8).numpy().data
 
 
 def _opened(path: Path, backend: str = "mmap") -> Any:
