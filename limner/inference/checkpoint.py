@@ -176,8 +176,8 @@ def read_checkpoint(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors on the CPU and the description; with `only` the tensors of these names, as far as the file has them.
 
-    `rows` says which rows of a tensor are wanted, by its name; None = all. The digest of the whole file is compared in
-    any case. Raises `CheckpointError`.
+    `rows` says which rows of a tensor are wanted, by its name; None = all. Beside them no more than some others are in
+    memory at once. The digest of the whole file is compared in any case. Raises `CheckpointError`.
     """
     description = read_description(path)
     # opened again for the tensors: a foreign file is refused by its header, before gigabytes are read
@@ -185,19 +185,14 @@ def read_checkpoint(
     with _opened(path, backend="pread") as handle:
         metadata = handle.metadata()
         tensors, digest = {}, hashlib.sha256(metadata["limner"].encode())
+        # one after the other: what is not asked for is in memory only while the digest takes it
         for name in sorted(handle.keys()):
-            part = handle.get_slice(name)
-            shape, held = part.get_shape(), rows(name)
-            is_wanted = only is None or name in only
-            # a slice of none, or beyond the end, is none of safetensors'; who asks for it notices the shape
-            if 0 in shape or not shape or (is_wanted and (held is None or held.stop > shape[0])):
+            held = rows(name)
+            tensor = None if held is None else _take_rows(digest, name, path, held)
+            if tensor is None:
                 tensor = handle.get_tensor(name)
                 _take(digest, name, tensor)
-            else:
-                # in parts: what is not asked for is never in memory as a whole
-                _take_rows(digest, name, part)
-                tensor = part[held] if is_wanted else None
-            if is_wanted:
+            if only is None or name in only:
                 tensors[name] = tensor
     # 0.1 s for each 100 MB, as the fingerprint takes, which does not cover the whole description
     # a file of format 2 has none: one that has is a later file whose format is damaged
@@ -222,13 +217,25 @@ def _take(digest: Any, name: str, tensor: Tensor) -> None:
     digest.update(_bytes(tensor))
 
 
-def _take_rows(digest: Any, name: str, part: Any) -> None:
-    """The same of a tensor of a file, some rows at a time."""
-    count, *row = part.get_shape()
-    digest.update(f"{name} {part[:1].dtype} {(count, *row)}".encode())
-    step = max(1, _READ // math.prod(row))
-    for start in range(0, count, step):
-        digest.update(_bytes(part[start : min(start + step, count)]))
+def _take_rows(digest: Any, name: str, path: Path, held: slice) -> Tensor | None:
+    """The same of a tensor of a file, which is never in memory as a whole, and some of its rows.
+
+    None, and nothing is taken, if it has no such rows.
+    """
+    # mapped: what reads reads all of a tensor for each of its slices
+    with _opened(path) as handle:
+        part = handle.get_slice(name)
+        count, *row = part.get_shape() or (0,)
+        # a slice of none is none of safetensors'
+        if not count * math.prod(row) or held.stop > count:
+            return None
+        digest.update(f"{name} {part[:1].dtype} {(count, *row)}".encode())
+        step = max(1, _READ // math.prod(row))
+        for start in range(0, count, step):
+            digest.update(_bytes(part[start : min(start + step, count)]))
+        # a copy: the mapped file may be exchanged
+        found: Tensor = part[held].clone() if held.start < held.stop else part[:1][:0].clone()
+        return found
 
 
 def _bytes(tensor: Tensor) -> memoryview:

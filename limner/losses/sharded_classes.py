@@ -1,7 +1,7 @@
 """A table of classes of which each of the processes that train together holds some rows, and none holds all.
 
-Source: the parallel classifier of ArcFace (Deng et al., "ArcFace", CVPR 2019, arXiv 1801.07698, appendix), which Partial
-FC samples from (An et al., arXiv 2010.05222, section 3).
+Source: the parallel classifier of Deng et al., "ArcFace", CVPR 2019, arXiv 1801.07698 (appendix, "Parallel
+Acceleration"), of which Partial FC draws a part (`limner.losses.sampled_classes`).
 """
 
 from dataclasses import dataclass

@@ -51,7 +51,8 @@ def write_stage_checkpoint(
 ) -> dict[str, str]:
     """The current network as a stage's best, with everything needed to use it and to know where it comes from.
 
-    `handed`: the tensors that the stage hands on, by the names of their parts. Returns the digests of what is written: the checkpoint, and what the stage hands on.
+    `handed`: the tensors that the stage hands on, by the names of their parts. Returns the digests of what is written:
+    the checkpoint, and what the stage hands on.
     """
     # Before the network's file: whoever finds the stage's checkpoint finds what it hands on, too.
     digests = {}

@@ -125,7 +125,7 @@ def read_progress(folder: Path) -> tuple[Progress, dict[str, Any]]:
     try:
         # The tensors are read for the digest alone, 0.1 s for each 100 MB, and `restore` reads them again. A flipped
         # bit of the header would else end a run before its time, or cut its log.
-        state = read_checkpoint(path, only=())[1]["state"]
+        state = read_checkpoint(path, only=(), rows=lambda _: slice(0, 0))[1]["state"]
         best = [StageBest(**entry) for entry in state["progress"]["best"]]
         progress = Progress(**{**state["progress"], "best": best})
         return progress, {**state["identity"], "recipe": in_full(state["identity"]["recipe"])}
