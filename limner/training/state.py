@@ -238,7 +238,7 @@ def restore(
 def _shards(
     objective: nn.Module, optimisers: Sequence[torch.optim.Optimizer]
 ) -> Callable[[str], Shard | None]:
-    """What this process holds of a state's tensor, by its name; None = all of it."""
+    """The rows that this process holds of a state's tensor, by its name; None = all of it."""
     shards = shards_in(objective)
     found = {f"{kind}.{name}": shard for name, shard in shards.items() for kind in ("objective", "average")}
     of_parameters = {id(objective.get_parameter(name)): shard for name, shard in shards.items()}
