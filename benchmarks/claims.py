@@ -280,6 +280,22 @@ OTHERS = {
             ),
         ),
     ),
+    "sharded_classes": Claim(
+        "of processes that share a classifier over 250,000 classes each has its part of one's memory and a tenth of "
+        "one's at most, in a step and when the state is written and read",
+        tuple(
+            Limit(
+                f"a classifier over 250,000 classes in {count} processes: memory of each, {moment}",
+                ("peak_bytes", moment, f"each of {count} processes"),
+                "× one process",
+                at_most=limit,
+                of=("peak_bytes", moment, "one process"),
+            )
+            for moment in ("a step", "the state written", "the state read")
+            for count, limit in ((2, 0.6), (4, 0.35))
+        ),
+        reference="one process",
+    ),
     "large_ranking": Claim(
         "evaluating 100,000 pictures × 500,000 sentences takes at most 2 GB above the embeddings",
         (

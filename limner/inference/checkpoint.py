@@ -27,9 +27,10 @@ images that the weights have learnt from lie there too, as `TRAINED_ON` and `SEL
 
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,9 @@ Format 3 has a digest, and a tokenizer's file apart; format 4 the images that we
 """
 
 _OLDEST = 2
+
+_READ = 1 << 22
+"""Numbers that are read at once for the digest alone: 16 MB."""
 
 CALLED = "sentence-transformers"
 """System of a checkpoint that carries a SentenceTransformer (`limner.inference.sentence_transformer`)."""
@@ -168,11 +172,12 @@ def read_digest(path: Path) -> str | None:
 
 
 def read_checkpoint(
-    path: Path, only: Collection[str] | None = None
+    path: Path, only: Collection[str] | None = None, *, rows: Callable[[str], slice | None] = lambda _: None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors on the CPU and the description; with `only` the tensors of these names, as far as the file has them.
 
-    The digest of the whole file is compared in any case. Raises `CheckpointError`.
+    `rows` says which rows of a tensor are wanted, by its name; None = all. Beside them no more than some others are in
+    memory at once. The digest of the whole file is compared in any case. Raises `CheckpointError`.
     """
     description = read_description(path)
     # opened again for the tensors: a foreign file is refused by its header, before gigabytes are read
@@ -182,8 +187,11 @@ def read_checkpoint(
         tensors, digest = {}, hashlib.sha256(metadata["limner"].encode())
         # one after the other: what is not asked for is in memory only while the digest takes it
         for name in sorted(handle.keys()):
-            tensor = handle.get_tensor(name)
-            _take(digest, name, tensor)
+            held = rows(name)
+            tensor = None if held is None else _take_rows(digest, name, path, held)
+            if tensor is None:
+                tensor = handle.get_tensor(name)
+                _take(digest, name, tensor)
             if only is None or name in only:
                 tensors[name] = tensor
     # 0.1 s for each 100 MB, as the fingerprint takes, which does not cover the whole description
@@ -206,8 +214,33 @@ def _digest(description: str, tensors: Mapping[str, Tensor]) -> str:
 
 def _take(digest: Any, name: str, tensor: Tensor) -> None:
     digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+    digest.update(_bytes(tensor))
+
+
+def _take_rows(digest: Any, name: str, path: Path, held: slice) -> Tensor | None:
+    """The same of a tensor of a file, which is never in memory as a whole, and some of its rows.
+
+    None, and nothing is taken, if it has no such rows.
+    """
+    # mapped: what reads reads all of a tensor for each of its slices
+    with _opened(path) as handle:
+        part = handle.get_slice(name)
+        count, *row = part.get_shape() or (0,)
+        # a slice of none is none of safetensors'
+        if not count * math.prod(row) or held.stop > count:
+            return None
+        digest.update(f"{name} {part[:1].dtype} {(count, *row)}".encode())
+        step = max(1, _READ // math.prod(row))
+        for start in range(0, count, step):
+            digest.update(_bytes(part[start : min(start + step, count)]))
+        # a copy: the mapped file may be exchanged
+        found: Tensor = part[held].clone() if held.start < held.stop else part[:1][:0].clone()
+        return found
+
+
+def _bytes(tensor: Tensor) -> memoryview:
     # as bytes: numpy has no bfloat16
-    digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return tensor.flatten().view(torch.uint8).numpy().data
 
 
 def _opened(path: Path, backend: str = "mmap") -> Any:

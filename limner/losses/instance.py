@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from limner.losses.blocked_softmax import SHORTEST, blocked_cross_entropy
 from limner.losses.loss import Embedded, Examples, Loss, LossSettings, Need, Terms
 from limner.losses.sampled_classes import draw_classes, rows_of
+from limner.losses.sharded_classes import Shard, draw_of_shards, own_shard, random_rows, summed
 
 
 class Instance(LossSettings):
@@ -49,7 +50,11 @@ class Instance(LossSettings):
     """Share of the classes that a step learns from: the batch's, the rest drawn (Partial FC, a departure); errors are
     then among these. 1 = all."""
 
-    lasting: ClassVar[tuple[str, ...]] = ("bias", "initial")
+    sharded: bool = False
+    """Where several processes train, each holds a part of the classes' rows (the parallel classifier of ArcFace): loss
+    and gradient are the same but for rounding. The same in all stages."""
+
+    lasting: ClassVar[tuple[str, ...]] = ("bias", "initial", "sharded")
 
     @model_validator(mode="after")
     def _some_term(self) -> "Instance":
@@ -77,10 +82,15 @@ class Instance(LossSettings):
         """True for a share of the classes."""
         return self.sample < 1
 
+    @property
+    def in_shards(self) -> bool:
+        """True if asked for."""
+        return self.sharded
+
     def build(self, dim: int, classes: int) -> "InstanceLoss":
         """The shared classifier."""
         # dropout, scale, smoothing and the terms may differ between stages: `Loss.use` sets them at each
-        return InstanceLoss(dim, classes, bias=self.bias, initial=self.initial)
+        return InstanceLoss(dim, classes, bias=self.bias, initial=self.initial, sharded=self.sharded)
 
 
 class InstanceLoss(Loss):
@@ -101,6 +111,10 @@ class InstanceLoss(Loss):
       others drawn uniformly for each call, `round(sample × identities)` together, or more if the batch has more. The
       gradients of `weight` and `bias` are sparse and hold the drawn rows alone, for an optimiser that takes such
       (`limner.training.sparse_rows.RowOptimiser`).
+    - `sharded`: of several processes of `torch.distributed` each holds the rows of `shard`, and `weight` and `bias` are
+      these. `forward` and `terms` are called in all of them, each with its own part of a batch, as many pairs; the loss
+      is that of this part over all classes. The gradient of `weight` and `bias` is that of the mean over the processes,
+      as DistributedDataParallel has it for what is held by each.
 
     The rows of W are drawn with standard deviation 1/√dim, so that features of unit variance give logits of it.
     """
@@ -117,10 +131,13 @@ class InstanceLoss(Loss):
         scale: float | None = None,
         smoothing: float = 0.0,
         initial: Literal["random", "images"] = "random",
+        sharded: bool = False,
     ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(identities, dim) / dim**0.5)
-        self.bias = nn.Parameter(torch.zeros(identities)) if bias else None
+        self.shard = own_shard(identities) if sharded else None
+        rows = torch.randn(identities, dim) if self.shard is None else random_rows(dim, self.shard)
+        self.weight = nn.Parameter(rows / dim**0.5)
+        self.bias = nn.Parameter(torch.zeros(len(rows))) if bias else None
         self.dropout = dropout
         self.scale = scale
         self.smoothing = smoothing
@@ -134,10 +151,10 @@ class InstanceLoss(Loss):
         self, features: Float[Tensor, "batch dim"], groups: Int64[Tensor, " batch"]
     ) -> Float[Tensor, ""]:
         """The mean loss of a batch of one modality; `groups` are in 0 … identities − 1."""
-        weight, bias, places = self._learnt(groups)
+        weight, bias, places, shard = self._learnt(groups)
         given = self._dropped(features)
-        if self.block is not None:
-            return self._blocked(given, weight, bias, places, self.block)[0].mean()
+        if self.block is not None or shard is not None:
+            return self._blocked(given, weight, bias, places, shard)[0].mean()
         return self.of(self._logits(given, weight, bias), places)
 
     if TYPE_CHECKING:
@@ -145,18 +162,25 @@ class InstanceLoss(Loss):
         __call__ = forward
 
     def logits(self, features: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch identities"]:
-        """W_shareᵀ f of all identities, with bias, dropout and scale as set."""
+        """W_shareᵀ f of all identities that this process holds, with bias, dropout and scale as set."""
         return self._logits(self._dropped(features), self.weight, self.bias)
 
     def _learnt(
         self, classes: Int64[Tensor, " batch"]
-    ) -> tuple[Float[Tensor, "drawn dim"], Float[Tensor, " drawn"] | None, Int64[Tensor, " batch"]]:
-        """The rows and biases that a step learns from, and the places among them of the batch's classes."""
+    ) -> tuple[
+        Float[Tensor, "drawn dim"], Float[Tensor, " drawn"] | None, Int64[Tensor, " batch"], Shard | None
+    ]:
+        """The rows and biases that a step learns from, the places among them of the batch's classes, and where several
+        processes hold rows, what of all that learn these are."""
         if self.sample == 1 or not self.training:
-            return self.weight, self.bias, classes
-        drawn = draw_classes(classes, len(self.weight), self.sample)
+            return self.weight, self.bias, classes, self.shard
+        if self.shard is None:
+            drawn, shard = draw_classes(classes, len(self.weight), self.sample), None
+            places = torch.searchsorted(drawn, classes)
+        else:
+            drawn, places, shard = draw_of_shards(classes, self.shard, self.sample)
         bias = None if self.bias is None else rows_of(self.bias, drawn)
-        return rows_of(self.weight, drawn), bias, torch.searchsorted(drawn, classes)
+        return rows_of(self.weight, drawn), bias, places, shard
 
     def _logits(
         self,
@@ -184,7 +208,7 @@ class InstanceLoss(Loss):
         weight: Float[Tensor, "drawn dim"],
         bias: Float[Tensor, " drawn"] | None,
         places: Int64[Tensor, " rows"],
-        block: int,
+        shard: Shard | None,
     ) -> tuple[Float[Tensor, " rows"], Bool[Tensor, " rows"]]:
         return blocked_cross_entropy(
             given,
@@ -193,7 +217,8 @@ class InstanceLoss(Loss):
             places,
             scale=self.scale,
             smoothing=self.smoothing,
-            block=block,
+            block=self.block or len(weight) or 1,
+            shard=shard,
         )
 
     def of(
@@ -209,9 +234,9 @@ class InstanceLoss(Loss):
         before the classifier counts as in the loss. With a `sample` below 1 one draw serves all of them, and the error
         is among the drawn classes: at most that among all.
         """
-        weight, bias, places = self._learnt(batch.classes)
-        if self.block is not None:
-            return self._blocked_terms(batch, weight, bias, places, self.block)
+        weight, bias, places, shard = self._learnt(batch.classes)
+        if self.block is not None or shard is not None:
+            return self._blocked_terms(batch, weight, bias, places, shard)
         losses: dict[str, Tensor] = {}
         errors: dict[str, Tensor] = {}
         for name, features in self._classified(batch):
@@ -228,12 +253,12 @@ class InstanceLoss(Loss):
         weight: Float[Tensor, "drawn dim"],
         bias: Float[Tensor, " drawn"] | None,
         places: Int64[Tensor, " batch"],
-        block: int,
+        shard: Shard | None,
     ) -> Terms:
         named = {name: self._dropped(features) for name, features in self._classified(batch)}
         # one pass over W for all of them: each would have a gradient of W's size
         losses, right = self._blocked(
-            torch.cat([*named.values()]), weight, bias, places.repeat(len(named)), block
+            torch.cat([*named.values()]), weight, bias, places.repeat(len(named)), shard
         )
         wrong = 100 * (~right).float()
         return Terms(
@@ -257,10 +282,18 @@ class InstanceLoss(Loss):
         if not first or self.initial == "random":
             return
         found = examples()
+        images, classes, count = found.images, found.image_classes, len(self.weight)
+        if self.shard is not None:
+            classes, count = classes - self.shard.first, self.shard.classes
+            held = (classes >= 0) & (classes < self.shard.held)
+            images, classes = images[held], classes[held]
         # on the CPU, where the embeddings of a whole split are kept
         means = torch.zeros_like(self.weight, device="cpu")
-        means.index_add_(0, found.image_classes, found.images)
+        means.index_add_(0, classes, images)
         # sums would leave the common part below in the rows of large classes and take too much from small ones
-        means /= torch.bincount(found.image_classes, minlength=len(means)).clamp(min=1)[:, None]
+        means /= torch.bincount(classes, minlength=len(means)).clamp(min=1)[:, None]
+        common = means.sum(dim=0)
+        if self.shard is not None:
+            common = summed(common.to(self.weight.device)).cpu()
         # less what all classes have in common: otherwise all rows point nearly the same way
-        self.weight.copy_(F.normalize(means - means.mean(dim=0), dim=1))
+        self.weight.copy_(F.normalize(means - common / count, dim=1))

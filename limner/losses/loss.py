@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from limner.losses.sharded_classes import Shard
 from limner.settings import Settings
 
 Need = Literal["classes", "labels", "mined", "sextuples", "levels", "late"]
@@ -141,6 +142,11 @@ class LossSettings(Settings, ABC):
         """True if the gradients of its part are sparse: they hold the rows that a step drew, and no others change."""
         return False
 
+    @property
+    def in_shards(self) -> bool:
+        """True if each of several processes holds a part of its classes, and learns from the features of all."""
+        return False
+
     # of the settings and not of the module: a recipe is held against its network before anything is built
     @property
     def needs(self) -> frozenset[Need]:
@@ -168,6 +174,9 @@ class Loss(nn.Module, ABC):
 
     recordable: ClassVar[bool] = False
     """True if the same operations on tensors are its terms in each step of a stage, with nothing decided in Python."""
+
+    shard: Shard | None = None
+    """The rows of its parameters that this process holds; None = all."""
 
     def use(self, settings: LossSettings, samples: int) -> None:
         """Take over a stage's settings; `samples` is the number of pairs in an epoch."""

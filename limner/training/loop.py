@@ -51,7 +51,8 @@ from limner.training.run_files import (
     write_run_file,
     write_stage_checkpoint,
 )
-from limner.training.sparse_rows import join_rows, keep_apart, with_dense_gradients
+from limner.training.sharded_rows import clip_gradients, rows_in, sharded_parameters, shards_in, whole_rows
+from limner.training.sparse_rows import join_rows, keep_apart
 from limner.training.stage import EmbeddingStage, Stage
 from limner.training.state import (
     Progress,
@@ -158,9 +159,11 @@ class _Training:
                     f"process(es), but there are {available} and stages.{stage.name}.batch is {stage.batch}"
                 )
             # `gather` needs shares of one shape: with unequal ones processes fail or wait for each other for ever.
-            if stage.remembers and min(available, stage.batch) % self.accelerator.num_processes:
+            joined = "what its loss remembers of a step" if stage.remembers else "a sharded classifier"
+            joins = stage.remembers or any(loss.in_shards for loss in stage.losses)
+            if joins and min(available, stage.batch) % self.accelerator.num_processes:
                 raise DataError(
-                    f"stage '{stage.name}': what its loss remembers of a step needs as many pairs of each of "
+                    f"stage '{stage.name}': {joined} needs as many pairs of each of "
                     f"{self.accelerator.num_processes} processes, but a step has {min(available, stage.batch)}; change "
                     f"stages.{stage.name}.batch"
                 )
@@ -242,10 +245,10 @@ class _Training:
         # Not on resuming: the buffers and queues that this fills are part of the state.
         if not resumed:
             work.start()
-        self._sparse = [
+        sparse = [
             weight for part in stage.sparse_parts for weight in work.parts[part] if weight.requires_grad
         ]
-        keep_apart(work.objective, self._sparse)
+        self._sparse = keep_apart(work.objective, sparse, sharded_parameters(work.objective))
         self._step_module, *self._optimisers = self.accelerator.prepare(work.objective, *optimisers)
         self._recorded = None
         if self.cuda_graphs and is_recordable(stage, self.objective):
@@ -298,7 +301,7 @@ class _Training:
             }
             expect_own_files(self.out, self.progress.best[index - 1])
             for file, module in modules.items():
-                tensors, _ = read_checkpoint(self.out / file)
+                tensors, _ = read_checkpoint(self.out / file, rows=rows_in(module))
                 load_into(module, tensors, self.out / file)
         self.progress.stage, self.progress.epoch = index, 0
         self.progress.best = [*self.progress.best[:index], StageBest()]
@@ -349,9 +352,7 @@ class _Training:
                 read(step, losses)
             # After the backward pass has joined the processes' gradients, so all of them clip by the same norm.
             if stage.optimiser.clip is not None:
-                self.accelerator.clip_grad_norm_(
-                    with_dense_gradients(work.objective.parameters()), stage.optimiser.clip
-                )
+                clip_gradients(work.objective, stage.optimiser.clip, self.accelerator)
             for optimiser in self._optimisers:
                 optimiser.step()
             # After the update: what is remembered is of the batch, what is held to a form are the new weights.
@@ -403,10 +404,16 @@ class _Training:
         if value <= best.score:
             return False
         best.epoch, best.score = self.progress.epoch, value
+        handed = {
+            part: whole_rows(module.state_dict(), shards_in(module), self.out)
+            for part, module in self.objective.handed_on().items()
+        }
         if self.accelerator.is_main_process:
             remove_other_run_file(self.out, self.data.identity)
             # The checkpoint before run.json, which names it.
-            best.files = write_stage_checkpoint(self.out, self.data, work.stage.name, self.progress, row)
+            best.files = write_stage_checkpoint(
+                self.out, self.data, work.stage.name, self.progress, row, handed
+            )
             write_run_file(self.out, self.data, self.progress)
         best.files = self._of_main(best.files)
         return True
@@ -445,10 +452,19 @@ class _Training:
         return found.numpy()
 
     def _write_state(self, optimisers: Sequence[torch.optim.Optimizer], *, needed: bool = True) -> None:
-        if self.accelerator.is_main_process and (needed or self.states.is_due(time.monotonic())):
+        # One decides: the clocks of others differ, and all have to bring the rows that they hold.
+        if self._of_main(needed or self.states.is_due(time.monotonic())):
             # One process writes; the others wait, or the next stage would read a file that is not there yet.
             began = time.monotonic()
-            write_state(self.out, self.objective, optimisers, self.progress, self.data.identity, self.average)
+            write_state(
+                self.out,
+                self.objective,
+                optimisers,
+                self.progress,
+                self.data.identity,
+                self.average,
+                writes=self.accelerator.is_main_process,
+            )
             self.states.wrote(began, time.monotonic())
         self.accelerator.wait_for_everyone()
 

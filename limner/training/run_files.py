@@ -1,7 +1,10 @@
 """The files of a run: a checkpoint a stage, and `run.json`, which names the best of them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import (
@@ -39,17 +42,23 @@ def handed_file(stage: str, part: str) -> str:
 
 
 def write_stage_checkpoint(
-    out: Path, data: Prepared, stage: str, progress: Progress, row: dict[str, Any]
+    out: Path,
+    data: Prepared,
+    stage: str,
+    progress: Progress,
+    row: dict[str, Any],
+    handed: Mapping[str, Mapping[str, Tensor]],
 ) -> dict[str, str]:
     """The current network as a stage's best, with everything needed to use it and to know where it comes from.
 
-    Returns the digests of what is written: the checkpoint, and what the stage hands on.
+    `handed`: the tensors that the stage hands on, by the names of their parts. Returns the digests of what is written:
+    the checkpoint, and what the stage hands on.
     """
     # Before the network's file: whoever finds the stage's checkpoint finds what it hands on, too.
     digests = {}
-    for part, module in data.objective.handed_on().items():
+    for part, tensors in handed.items():
         file = handed_file(stage, part)
-        digests[file] = write_checkpoint(out / file, module.state_dict(), {})
+        digests[file] = write_checkpoint(out / file, tensors, {})
     file = stage_file(stage)
     selected = _selected(stage, progress, row, "val", data.recipe.select)
     return {**digests, file: _write_network(out / file, data, selected)}

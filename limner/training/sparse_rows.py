@@ -64,31 +64,37 @@ class RowOptimiser(torch.optim.Optimizer):
 def with_dense_gradients(parameters: Iterable[Tensor]) -> Iterator[Tensor]:
     """The parameters, and in place of each with a sparse gradient a tensor whose gradient is the rows of that.
 
-    Norms are taken of it and changed in place, which torch does not do for sparse gradients; these are coalesced.
+    Norms are taken of it and changed in place, which torch does not do for sparse gradients.
     """
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
             values = parameter.grad.values()
             parameter = values.detach()
             parameter.grad = values
         yield parameter
 
 
-def keep_apart(module: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
-    """Let several processes train a module without these parameters, whose gradients `join_rows` joins.
+def keep_apart(
+    module: nn.Module, parameters: Sequence[nn.Parameter], sharded: Sequence[nn.Parameter] = ()
+) -> list[nn.Parameter]:
+    """Let several processes train a module without these parameters, and return those whose gradients `join_rows`
+    joins: all but those that are `sharded`, whose rows are each process's own.
 
     DistributedDataParallel takes sparse gradients of `nn.Embedding` alone, and NCCL of none. As it does for the others,
-    their values become those of the first process.
+    the values of what is returned become those of the first process.
     """
     names = [
         name
         for name, found in module.named_parameters()
-        if any(found is parameter for parameter in parameters)
+        if any(found is parameter for parameter in (*parameters, *sharded))
     ]
     # What DistributedDataParallel reads; its own function for it also marks the parameters, for later stages, too.
     module._ddp_params_and_buffers_to_ignore = names  # type: ignore[assignment]
-    for parameter in parameters:
+    joined = [parameter for parameter in parameters if not any(parameter is one for one in sharded)]
+    for parameter in joined:
         broadcast(parameter.data)
+    return joined
 
 
 def join_rows(parameters: Iterable[nn.Parameter], accelerator: Accelerator) -> None:

@@ -6,7 +6,7 @@ where the run is, and what was best.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from torch import Tensor, nn
 from limner.errors import CheckpointError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint, write_checkpoint
 from limner.inference.trained import STATE_FILE
+from limner.losses.sharded_classes import Shard
 from limner.training.average import WeightAverage
 from limner.training.recipe import Recipe
+from limner.training.sharded_rows import shards_in, whole_rows
 
 _LITTLE = 0.5
 """Seconds of a state that is written behind each epoch."""
@@ -83,8 +85,13 @@ def write_state(
     progress: Progress,
     identity: dict[str, Any],
     average: WeightAverage | None = None,
+    *,
+    writes: bool = True,
 ) -> None:
-    """Write the state atomically; `identity` is what a resumed run must agree with (recipe, data)."""
+    """Write the state atomically; `identity` is what a resumed run must agree with (recipe, data).
+
+    All processes call it, since each may hold rows of some tensors; one of them `writes`.
+    """
     # The prefix keeps the two kinds apart in one flat file of tensors.
     tensors = {f"objective.{name}": tensor for name, tensor in objective.state_dict().items()}
     scalars: dict[str, float] = {}
@@ -102,6 +109,11 @@ def write_state(
         # Beside the weights and not in their place: training goes on with these.
         tensors |= {f"average.{name}": tensor for name, tensor in average.values.items()}
         scalars["average.steps"] = average.steps
+    shards = _shards(objective, optimisers)
+    held = {name: shard for name, tensor in tensors.items() if tensor.dim() and (shard := shards(name))}
+    tensors = whole_rows(tensors, held, folder)
+    if not writes:
+        return
     description = {"progress": asdict(progress), "identity": identity, "scalars": scalars}
     # Weights and progress in one file: two could be of two epochs after a kill.
     write_checkpoint(folder / STATE_FILE, tensors, {"state": description})
@@ -113,7 +125,7 @@ def read_progress(folder: Path) -> tuple[Progress, dict[str, Any]]:
     try:
         # The tensors are read for the digest alone, 0.1 s for each 100 MB, and `restore` reads them again. A flipped
         # bit of the header would else end a run before its time, or cut its log.
-        state = read_checkpoint(path, only=())[1]["state"]
+        state = read_checkpoint(path, only=(), rows=lambda _: slice(0, 0))[1]["state"]
         best = [StageBest(**entry) for entry in state["progress"]["best"]]
         progress = Progress(**{**state["progress"], "best": best})
         return progress, {**state["identity"], "recipe": in_full(state["identity"]["recipe"])}
@@ -191,7 +203,10 @@ def restore(
 ) -> None:
     """Load weights, their average and the optimisers' moments. Raises `CheckpointError`."""
     path = folder / STATE_FILE
-    tensors, description = read_checkpoint(path)
+    shards = _shards(objective, optimisers)
+    tensors, description = read_checkpoint(
+        path, rows=lambda name: shard.rows if (shard := shards(name)) else None
+    )
     load_into(objective, _of("objective.", tensors), path)
     scalars = dict(description["state"]["scalars"])
     steps = scalars.pop("average.steps", 0)
@@ -218,6 +233,22 @@ def restore(
             optimiser.load_state_dict(whole)
         except ValueError as error:
             raise CheckpointError(f"{path}: the optimiser's state does not fit ({error})") from None
+
+
+def _shards(
+    objective: nn.Module, optimisers: Sequence[torch.optim.Optimizer]
+) -> Callable[[str], Shard | None]:
+    """The rows that this process holds of a state's tensor, by its name; None = all of it."""
+    shards = shards_in(objective)
+    found = {f"{kind}.{name}": shard for name, shard in shards.items() for kind in ("objective", "average")}
+    of_parameters = {id(objective.get_parameter(name)): shard for name, shard in shards.items()}
+    for first, optimiser in _numbered(optimisers):
+        held = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+        for index, parameter in enumerate(held):
+            if id(parameter) in of_parameters:
+                found[f"optimiser.{first + index}"] = of_parameters[id(parameter)]
+    # The moments of a parameter have names of their own behind its number.
+    return lambda name: found.get(name) or found.get(name.rpartition(".")[0])
 
 
 def _of(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

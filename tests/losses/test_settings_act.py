@@ -50,7 +50,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 """Another value of each setting. A new loss or setting has to be put here, and then has to do something."""
 
-MEMORY = {"instance": {"block"}}
+MEMORY = {"instance": {"block", "sharded"}}
 """Settings that change memory alone; that they change nothing else is tested with the loss."""
 
 

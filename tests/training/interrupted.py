@@ -105,22 +105,24 @@ def killed_and_resumed(toys: Dataset, recipe: Recipe, out: Path, *kill_at: str) 
 
 
 def in_two_processes(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
-    """Run `python ARGUMENTS` as two processes that train together, with the variables that `torchrun` sets.
+    """Run `python ARGUMENTS` as two processes that train together; what they write is in `stderr`."""
+    return in_processes(2, *arguments, cache=cache)
 
-    What they write is in `stderr`.
-    """
+
+def in_processes(count: int, *arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    """The same as so many processes, with the variables that `torchrun` sets."""
     # where both find each other; torchrun keeps it for its processes, too
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     shared = {
         "LIMNER_CACHE": str(cache),
-        "WORLD_SIZE": "2",
-        "LOCAL_WORLD_SIZE": "2",
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(store.port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
     }
-    written = [cache.with_name(f"written-{rank}.txt") for rank in range(2)]
+    written = [cache.with_name(f"written-{rank}.txt") for rank in range(count)]
     processes = [
         started(
             run_python, arguments, file, environment={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -137,7 +139,7 @@ def in_two_processes(*arguments: str, cache: Path) -> subprocess.CompletedProces
         process.kill()
         process.join()
     texts = [file.read_text(encoding="utf-8") for file in written]
-    return subprocess.CompletedProcess(arguments, int(codes != [0, 0]), stderr="".join(texts))
+    return subprocess.CompletedProcess(arguments, int(any(codes) or None in codes), stderr="".join(texts))
 
 
 def in_torchrun(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:

@@ -129,7 +129,7 @@ def test_stopped_and_resumed_with_the_sentences_of_a_picture_together(
 def test_killed_while_the_first_state_is_written(
     toys: Dataset, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise KilledError
 
     arguments = (toy_recipe(), toys.split("train"), toys.split("val"), tmp_path / "run")

@@ -187,8 +187,8 @@ def test_a_file_that_was_exchanged_while_the_run_went_on_gets_no_digest(
     (run / STATE_FILE).unlink()
     written = write_stage_checkpoint
 
-    def exchanging(out: Path, data: Prepared, stage: str, progress: Progress, row: dict[str, Any]) -> Any:
-        found = written(out, data, stage, progress, row)
+    def exchanging(out: Path, data: Prepared, stage: str, *others: Any) -> Any:
+        found = written(out, data, stage, *others)
         if stage == "stage-2":
             changed(run / file)
         return found
