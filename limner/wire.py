@@ -447,6 +447,8 @@ class IndexReport(ResponseModel):
 
     forgotten: int = 0
     """Sentences that were removed: the file of the picture that they described is now one of another identity."""
+    others: int = Field(default=0, exclude_if=operator.not_)
+    """Of a reindexing: pictures that the new store had and the old one has not; with `delete` they were taken out."""
     sentences: SentencesReport | None = Field(default=None, exclude_if=_is_none)
     """The sentences of a dataset; absent if none was indexed."""
 

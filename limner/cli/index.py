@@ -375,13 +375,16 @@ def reindex_command(
     run: Annotated[Path, typer.Argument(help="Run folder of the other model, or an export of it.")],
     new: NewStoreFolder,
     no_model: NoModel = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Take out of NEW what STORE does not hold, or no longer.")
+    ] = False,
     batch: Batch = _BATCH,
     engine: Engine = "torch",
     cpu: Cpu = False,
 ) -> Indexed:
     """Copy a store for another model and encode its pictures again.
 
-    Their metadata are copied; the old store is not changed.
+    Their metadata are copied; the old store is not changed. Run again, it adds what has come meanwhile.
     """
     from limner.search.index import reindex
     from limner.search.store_files import StoreFiles
@@ -391,8 +394,12 @@ def reindex_command(
     # a new folder: vectors of two models cannot be compared, so a store holds one model's
     encoder, opened = _of_run_or_export(run, new, keep_model=not no_model, cpu=cpu, engine=engine)
     with counting("pictures") as progress:
-        summary = reindex(old, encoder, opened, batch_size=batch, progress=progress)
+        summary = reindex(old, encoder, opened, delete=delete, batch_size=batch, progress=progress)
     _say(summary, new, len(opened))
+    if summary.others and delete:
+        out.print(f"{summary.others} deleted that {store} does not hold")
+    elif summary.others:
+        err.print(f"{summary.others} pictures of {new} are not in {store}; --delete takes them out")
     return _indexed(summary, new, len(opened))
 
 
@@ -448,5 +455,6 @@ def _indexed(summary: "IndexReport", folder: object, pictures: int) -> Indexed:
         passed_over=summary.passed_over,
         unused_metadata=summary.unused_metadata,
         forgotten=summary.forgotten,
+        others=summary.others,
         sentences=summary.sentences,
     )
