@@ -18,6 +18,7 @@ NEEDS = {
     "marks": "needs data, and a run",
     "open_vocabulary": "needs data: Flickr8k, and a run",
     "query_cost": "needs a server of your own",
+    "rolling_servers": "needs moto's S3 server, in an environment of its own",
     "site_in_browser": "needs a store, its site and Chromium",
     "slow_clients": "needs a store",
     "suspicious_captions": "needs data, and a run",

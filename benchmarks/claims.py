@@ -370,6 +370,29 @@ OTHERS = {
         ),
         command="python -m benchmarks.slow_clients STORE --again --addresses 8",
     ),
+    "rolling_servers": Claim(
+        "two servers over one store on S3 change to a new model one after the other without a failed request, beside a "
+        "writer; a killed one loses its begun requests alone",
+        (
+            Limit("requests that failed while the model was changed", ("failed",), "requests", at_most=0),
+            Limit("answers with scores of two models", ("mixed",), "answers", at_most=0),
+            Limit("answers without a picture that was there all the time", ("wrong",), "answers", at_most=0),
+            Limit(
+                "answers to requests that began after a commit, without it",
+                ("answers_begun_after_a_commit_without_it",),
+                "answers",
+                at_most=0,
+            ),
+            Limit(
+                "requests that a killed server lost",
+                ("lost_to_the_kill",),
+                "× those that it had begun",
+                at_most=1,
+                of=("begun_at_the_kill",),
+            ),
+        ),
+        command="python -m benchmarks.rolling_servers --moto VENV/bin/moto_server",
+    ),
     "site_in_browser": Claim(
         "a site in the browser finds the server's first ten pictures for at least 95 % of the sentences",
         (

@@ -453,13 +453,13 @@ class IndexReport(ResponseModel):
     """Path and reason of each unreadable file; its old row stays."""
     passed_over: dict[str, int] = {}
     """Files in searched folders that were not tried, counted by ending: pictures without a reader here first."""
-
     # told, because a misspelt path in the metadata is otherwise seen only when a condition finds nothing
     unused_metadata: tuple[str, ...] = ()
     """Paths in the metadata that are none of the pictures."""
-
     forgotten: int = 0
     """Sentences that were removed: the file of the picture that they described is now one of another identity."""
+    others: int = Field(default=0, exclude_if=operator.not_)
+    """Of a reindexing: pictures that the new store had and the old one has not; with `delete` they were taken out."""
     sentences: SentencesReport | None = Field(default=None, exclude_if=_is_none)
     """The sentences of a dataset; absent if none was indexed."""
 

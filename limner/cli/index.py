@@ -353,6 +353,9 @@ def reindex_command(
     run: Annotated[Path, typer.Argument(help="Run folder of the other model, or an export of it.")],
     new: NewStoreFolder,
     no_model: NoModel = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Take out of NEW what STORE does not hold, or no longer.")
+    ] = False,
     batch: Batch = _BATCH,
     engine: Engine = "torch",
     cpu: Cpu = False,
@@ -360,7 +363,7 @@ def reindex_command(
 ) -> Indexed:
     """Copy a store for another model and encode its pictures again.
 
-    Their metadata are copied; the old store is not changed.
+    Their metadata are copied; the old store is not changed. Run again, it adds what has come meanwhile.
     """
     from limner.search.index import reindex
     from limner.search.store_files import StoreFiles
@@ -374,8 +377,14 @@ def reindex_command(
             connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
         )
         with counting("pictures") as progress:
-            summary = reindex(old, encoder, opened, batch_size=batch, cluster=workers, progress=progress)
+            summary = reindex(
+                old, encoder, opened, delete=delete, batch_size=batch, cluster=workers, progress=progress
+            )
     _say(summary, new, len(opened))
+    if summary.others and delete:
+        out.print(f"{summary.others} deleted that {store} does not hold")
+    elif summary.others:
+        err.print(f"{summary.others} pictures of {new} are not in {store}; --delete takes them out")
     return _indexed(summary, new, len(opened))
 
 
@@ -431,5 +440,6 @@ def _indexed(summary: "IndexReport", folder: object, pictures: int) -> Indexed:
         passed_over=summary.passed_over,
         unused_metadata=summary.unused_metadata,
         forgotten=summary.forgotten,
+        others=summary.others,
         sentences=summary.sentences,
     )

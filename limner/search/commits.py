@@ -28,7 +28,7 @@ import pyarrow as pa
 from limner.errors import StoreError
 from limner.sealed_json import opened, sealed
 from limner.search.segments import DIGEST_BYTES, sync_folder
-from limner.search.store_path import StorePath, reached
+from limner.search.store_path import StorePath, reached, read_text
 
 ENDING = ".commits.json"
 
@@ -118,7 +118,7 @@ class Commits:
         """Read the record; None if the table has none. Raises `StoreError` for a damaged one, and another store's."""
         with reached(self._store, "read"):
             try:
-                text = self.path.read_text(encoding="utf-8")
+                text = read_text(self.path)
             except FileNotFoundError:
                 return None
             except UnicodeDecodeError:

@@ -388,7 +388,7 @@ class Engine:
         return Answer(
             hits=tuple(hits),
             total=len(snapshot.matrix),
-            snapshot=f"{self.files.manifest.id}-{snapshot.version}",
+            snapshot=f"{self.files.manifest.id}-{snapshot.state}",
             matching=matching,
             threshold=threshold,
             good=None if best is None or threshold is None else best >= threshold,

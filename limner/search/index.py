@@ -426,11 +426,15 @@ def reindex(
     encoder: Encoder,
     new: StoreFiles,
     *,
+    delete: bool = False,
     batch_size: int = 64,
     cluster: Workers | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexReport:
     """Index the images of one store into another, with the identity, capture time and metadata that they have.
+
+    Images that the new store has and the old one has not, as after a deletion between two calls, are counted, and with
+    `delete` taken out.
 
     Embeddings of two models cannot be compared, so all images are read and encoded again: their files must still be
     there. After a kill the same call goes on, as with `index_pictures`; images whose files are gone, or are no files
@@ -447,7 +451,7 @@ def reindex(
         }
         for entry in old.entries().values()
     }
-    return index_files(
+    report = index_files(
         encoder,
         new,
         facts,
@@ -456,6 +460,10 @@ def reindex(
         cluster=cluster,
         progress=progress,
     )
+    others = [entry.id for path, entry in new.entries().items() if path not in facts]
+    if delete:
+        new.delete(others)
+    return report.model_copy(update={"others": len(others)})
 
 
 def index_files(

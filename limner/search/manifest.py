@@ -11,7 +11,7 @@ from limner.errors import SettingsError, StoreError
 from limner.sealed_json import opened, sealed
 from limner.search.lock import LEASE_FILE, LOCK_FILE
 from limner.search.segments import sync_folder
-from limner.search.store_path import StorePath, expect_file, is_remote, reached
+from limner.search.store_path import StorePath, expect_file, is_remote, reached, read_text
 from limner.settings import Settings
 
 FILE = "store.json"
@@ -98,7 +98,7 @@ def read_manifest(folder: StorePath) -> StoreManifest:
     with reached(folder, "read"):
         expect_file(folder / FILE)
         try:
-            text = (folder / FILE).read_text(encoding="utf-8")
+            text = read_text(folder / FILE)
         except (FileNotFoundError, NotADirectoryError):
             if folder.is_dir():
                 message = f"not a store, it has no {FILE}; build one with `limner index`"

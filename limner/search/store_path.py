@@ -190,6 +190,20 @@ def expect_file(path: StorePath) -> None:
         raise _no_file(path)
 
 
+def read_text(path: StorePath) -> str:
+    """Read the text of a small file, as it was at one moment.
+
+    Of an object storage in one request: opening it takes two, and if a writer puts the object anew between them, the
+    second one fails.
+    """
+    if not is_remote(path):
+        return path.read_text(encoding="utf-8")
+    remote: Any = path
+    # without a start s3fs asks for the size first, to read a large object in parts
+    content: bytes = remote.fs.cat_file(remote.path, start=0)
+    return content.decode("utf-8")
+
+
 def _no_file(path: object) -> StoreError:
     return StoreError(f"{path}: is a pipe or a device in the place of a file; put back the file from a copy")
 

@@ -1,6 +1,7 @@
 from datetime import datetime
 from pathlib import Path
 
+from limner.search.entry import key_of
 from limner.search.index import index_pictures, reindex
 from limner.search.store_files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
@@ -52,3 +53,24 @@ def test_only_files_that_were_in_the_store_are_taken(tmp_path: Path) -> None:
         (str(pictures[0]), "its file is gone"),
         (str(pictures[1]), "not a regular file"),
     )
+
+
+def test_what_was_deleted_between_two_calls_is_counted_and_goes_if_asked(tmp_path: Path) -> None:
+    pictures = [draw(tmp_path / "pictures" / f"{seed}.png", seed) for seed in range(4)]
+    encoder, other = FakeEncoder(), FakeEncoder("b" * 64)
+    old = StoreFiles.create(tmp_path / "old", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    index_pictures(encoder, old, pictures[:3])
+    new = StoreFiles.create(tmp_path / "new", fingerprint=other.fingerprint, dim=DIM, run="other")
+    assert reindex(old, other, new).others == 0
+    # a writer goes on with the old store
+    old.delete([key_of(str(pictures[0]))])
+    index_pictures(encoder, old, pictures[3:])
+    report = reindex(old, other, new)
+    assert (report.added, report.unchanged, report.others) == (1, 2, 1)
+    assert len(new) == 4
+    report = reindex(old, other, new, delete=True)
+    assert (report.added, report.unchanged, report.others) == (0, 3, 1)
+    assert new.entries() == old.entries()
+    old.delete([entry.id for entry in old.entries().values()])
+    assert reindex(old, other, new, delete=True).others == 3
+    assert not new.entries()

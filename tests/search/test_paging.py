@@ -1,8 +1,10 @@
 """Parts of a list: put together they are the whole ranking, with marks, conditions, groups and a reranker, too."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from limner.errors import SettingsError
@@ -13,6 +15,7 @@ from limner.search.index import index_pictures
 from limner.search.query import Query
 from limner.search.store import Store
 from limner.search.store_files import StoreFiles
+from limner.search.table import Table
 from limner.wire import Grouping, Hit
 from tests.search.fake import DIM, FakeEncoder, draw
 
@@ -99,3 +102,29 @@ def test_a_part_is_of_the_exact_ranking_also_where_a_graph_answers(engine: Engin
     snapshot = graph.files.snapshot()
     assert graph._is_approximate(every, COUNT, snapshot)
     assert not graph._is_approximate(Query(text=TEXT, k=COUNT, offset=0), COUNT, snapshot)
+
+
+def test_two_readers_of_other_rows_never_name_one_state(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers of one store: the parts that a client gets of them in turn fit together by their name."""
+    writer = StoreFiles.open(engine.files.folder)
+    first, second = (Engine(StoreFiles.open(writer.folder), engine.encoder) for _ in range(2))
+    query = Query(text=TEXT, k=3)
+    before = first.answer(query)
+    assert second.answer(query).snapshot == before.snapshot
+    numbered = Table.numbered
+
+    def late(table: Table, columns: Sequence[str]) -> pa.Table:
+        # a commit between the look at the version and the reading
+        monkeypatch.setattr(Table, "numbered", numbered)
+        writer.delete([before.hits[1].id])
+        return numbered(table, columns)
+
+    writer.delete([before.hits[0].id])
+    between = second.answer(query)
+    monkeypatch.setattr(Table, "numbered", late)
+    after = first.answer(query)
+    assert (between.total, after.total) == (COUNT - 1, COUNT - 2)
+    assert len({before.snapshot, between.snapshot, after.snapshot}) == 3
+    assert second.answer(query).snapshot == after.snapshot

@@ -1,10 +1,14 @@
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from limner.errors import SettingsError, StoreError
-from limner.search.manifest import read_manifest
+from limner.sealed_json import sealed
+from limner.search.commits import Commits, Record, State
+from limner.search.manifest import StoreManifest, read_manifest
 from limner.search.store_files import store_for
 from limner.search.store_path import StorePath, is_remote, reached, size_of, storage_options, store_path
 from tests.search.fake import FakeEncoder
@@ -62,8 +66,17 @@ class Objects:
 
     name = "store"
 
+    path = "bucket/store"
+
     def __init__(self, error: Exception) -> None:
         self.error = error
+
+    @property
+    def fs(self) -> "Objects":
+        return self
+
+    def cat_file(self, path: str, start: int) -> bytes:
+        raise self.error
 
     def __str__(self) -> str:
         return "s3://bucket/store"
@@ -85,6 +98,48 @@ class Objects:
 
     def read_text(self, encoding: str | None = None) -> str:
         raise self.error
+
+
+class Body:
+    """The content of an answer."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    async def read(self) -> bytes:
+        return self._content
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_a_writer_puts_anew_is_read_in_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To open an object takes two; with them 52 of 75 readings failed beside a writer that never paused."""
+    pytest.importorskip("upath")
+    s3fs = pytest.importorskip("s3fs")
+    place = store_path("s3://bucket/store")
+    manifest = StoreManifest.parse(
+        {"fingerprint": "a", "dim": 3, "run": "run", "created": "2026-11-27", "id": "1"}
+    )
+    record = Record().begun(State(version=1, rows=3))
+    objects = {
+        "bucket/store/store.json": sealed(manifest.model_dump(mode="json")),
+        "bucket/store/pictures-1.commits.json": sealed(asdict(record)),
+    }
+    asked: list[tuple[str, str]] = []
+
+    async def call_s3(_: object, method: str, Bucket: str, Key: str, **__: object) -> Any:  # noqa: N803
+        asked.append((method, f"{Bucket}/{Key}"))
+        return {"Body": Body(objects[f"{Bucket}/{Key}"].encode())}
+
+    def expired(*_: object, **__: object) -> None:
+        raise s3fs.utils.FileExpired("store.json", "its Etag")
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", call_s3)
+    monkeypatch.setattr(s3fs.S3FileSystem, "open", expired)
+    assert read_manifest(place) == manifest
+    assert Commits(place, "pictures-1").read() == record
+    assert asked == [("get_object", path) for path in objects]
 
 
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
