@@ -433,13 +433,11 @@ def reindex(
 ) -> IndexReport:
     """Index the images of one store into another, with the identity, capture time and metadata that they have.
 
-    Images that the new store has and the old one has not, as after a deletion between two calls, are counted, and with
-    `delete` taken out.
-
     Embeddings of two models cannot be compared, so all images are read and encoded again: their files must still be
     there. After a kill the same call goes on, as with `index_pictures`; images whose files are gone, or are no files
-    any more, are listed as skipped. Sentences are not moved: index them anew (`limner.search.sentences`). Raises what
-    `index_pictures` raises.
+    any more, are listed as skipped. Those that the new store alone has, as after a deletion between two calls, are
+    counted, and with `delete` taken out. Sentences are not moved: index them anew (`limner.search.sentences`). Raises
+    what `index_pictures` raises.
     """
     # facts are copied into sound rows of another store, so that nobody could find a damaged one there
     old.read(old.table.expect_sound)

@@ -108,7 +108,7 @@ class InvertedFile(Proposer):
         return lists, np.flatnonzero(left)
 
     def _learnt(self, matrix: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "lists dim"]:
-        """Centres of unit length: about as many as the root of the number of rows, a power of two."""
+        """Centres of unit length: about as many as the root of the number of rows."""
         count = 2 ** round(math.log2(max(1.0, math.sqrt(len(matrix)))))
         rng = np.random.default_rng(0)
         chosen = np.sort(rng.choice(len(matrix), min(len(matrix), _LEARNT * count), replace=False))
@@ -117,11 +117,10 @@ class InvertedFile(Proposer):
         if len(rows) <= count:
             return rows
         _, _, centres = self._kmeans(rows, count, metric="cos", max_iterations=_ROUNDS, seed=0)
-        # a centre that lost all of its rows has no direction
-        unit: Float[np.ndarray, "lists dim"] = np.nan_to_num(
-            centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
-        ).astype(np.float32)
-        return unit
+        # one that has lost all of its rows has no direction
+        centres = centres[np.linalg.norm(centres, axis=1) > 1e-6]
+        found: Float[np.ndarray, "lists dim"] = centres / np.linalg.norm(centres, axis=1, keepdims=True)
+        return found.astype(np.float32)
 
     def _choose(self) -> None:
         """Measure in how many lists the best rows are, for each of `DEPTHS`."""

@@ -95,7 +95,7 @@ def test_few_rows(rows: int) -> None:
 def test_the_lists_are_those_of_the_nearest_centres() -> None:
     matrix = drawn(np.random.default_rng(3), 3000)
     lists = lists_of(matrix)
-    assert len(lists._centres) == 64
+    assert 50 <= len(lists._centres) <= 64
     assert np.linalg.norm(lists._centres, axis=1) == pytest.approx(1, abs=1e-3)
     products = matrix @ lists._centres.T
     # a product in blocks may round otherwise
@@ -103,7 +103,7 @@ def test_the_lists_are_those_of_the_nearest_centres() -> None:
     assert lists._snapshot is not None
     coded = lists._snapshot.vectors.coded
     assert coded is not None
-    for number in range(64):
+    for number in range(len(lists._centres)):
         rows = coded.order[lists._starts[number] : lists._starts[number + 1]]
         assert rows.tolist() == np.flatnonzero(lists._list_of == number).tolist()
     assert coded.order[coded.places].tolist() == list(range(3000))
