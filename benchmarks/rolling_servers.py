@@ -69,6 +69,7 @@ class Seen:
     mixed: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     lost_to_kill: int = 0
+    lost_to_dying: int = 0
     passed_on: int = 0
     milliseconds: list[float] = field(default_factory=list)
     lags: list[float] = field(default_factory=list)
@@ -86,6 +87,7 @@ class Place:
     ready: bool = False
     begun: int = 0
     killed_at: float = 0.0
+    gone_at: float = 0.0
 
     @property
     def url(self) -> str:
@@ -129,6 +131,9 @@ class Balancer:
             except httpx.HTTPError as error:
                 if began <= place.killed_at:
                     self._seen.lost_to_kill += 1
+                elif began <= place.gone_at:
+                    # the system had not closed its port yet
+                    self._seen.lost_to_dying += 1
                 else:
                     self._seen.failed.append(f"{type(error).__name__} {path} at {place.model}")
                 return None
@@ -254,8 +259,10 @@ class Run:
         while not place.begun and time.monotonic() < until:
             await asyncio.sleep(0)
         self.begun_at_kill, place.killed_at = place.begun, time.monotonic()
+        place.gone_at = float("inf")
         place.process.kill()
         await asyncio.to_thread(place.process.wait)
+        place.gone_at = time.monotonic()
         await asyncio.sleep(SECONDS / 2)
         place.ready = False
         await self._timed("a new server in place of the killed one", self._start(place, place.model))
@@ -409,6 +416,7 @@ class Run:
             "passed_on": seen.passed_on,
             "begun_at_the_kill": self.begun_at_kill,
             "lost_to_the_kill": seen.lost_to_kill,
+            "lost_until_the_killed_was_gone": seen.lost_to_dying,
             "p50_ms": round(p50, 1),
             "p99_ms": round(p99, 1),
             "commits": seen.commits,
