@@ -264,6 +264,20 @@ def test_exact_search_of_a_store_on_disk_is_that_in_memory(
             assert found[1].tolist() == expected[1].tolist()
 
 
+def test_copies_are_found_in_their_order_whatever_the_order_of_their_codes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("limner.search.vectors._READ", 1)
+    rng = np.random.default_rng(12)
+    matrix = drawn(rng, 20)[rng.integers(0, 20, 1000)]
+    vectors, in_memory = Vectors(matrix, on_disk=True), Vectors(matrix)
+    vectors.arrange(rng.permutation(1000).astype(np.int32))
+    for rows in (None, np.arange(0, 1000, 2)):
+        for query in matrix[:10]:
+            found, expected = vectors.first(query, 15, rows), in_memory.first(query, 15, rows)
+            assert found[0].tolist() == expected[0].tolist()
+
+
 def test_the_file_of_vectors_has_no_name_and_follows_the_store(store: StoreFiles, tmp_path: Path) -> None:
     before = store.snapshot()
     assert list((tmp_path / "cache" / "vectors").iterdir()) == []
