@@ -90,7 +90,7 @@ def drawn(rows: int, clusters: int) -> Snapshot:
             f'{{"camera": {camera}, "day": {day}, "hour": {hour}}}'
             for camera, day, hour in zip(*facts, strict=True)
         ]
-        columns = {
+        values = {
             "id": pa.array(names),
             "path": pa.array([f"/pictures/{number:08d}.jpg" for number in numbers]),
             "sha256": pa.array(names),
@@ -101,8 +101,10 @@ def drawn(rows: int, clusters: int) -> Snapshot:
             "metadata": pa.array(texts),
             ROW: pa.array(np.array(numbers), pa.uint64()),
         }
-        parts.append(pa.table(columns))
-    return Snapshot(1, Vectors(matrix, on_disk=True), pa.concat_tables(parts))
+        parts.append(pa.table(values))
+    # as a store's are: taking rows of many chunks would copy all of them
+    columns = pa.concat_tables(parts).combine_chunks()
+    return Snapshot(1, Vectors(matrix, on_disk=True), columns)
 
 
 def write_store(store: Path, rows: int, clusters: int) -> None:
