@@ -34,6 +34,7 @@ def test_what_it_says_of_itself(engine: Engine, tmp_path: Path) -> None:
         "examples": [],
         "identities": True,
         "times": ["2026-11-10T08:00:00", "2026-11-17T08:00:00"],
+        "approximate": None,
     }
 
 
