@@ -297,7 +297,7 @@ def recall_command(
 
     The queries are vectors of the store with noise. At the default share the last width is the one that searches use.
     """
-    from limner.search.recall import trial
+    from limner.search.approximate import trial
     from limner.search.store_files import StoreFiles
 
     report = trial(StoreFiles.open(store).snapshot(), recall)

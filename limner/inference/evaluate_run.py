@@ -152,8 +152,7 @@ def reranking_of(
     """Re-ranking of images and sentences given by position in these.
 
     `embeddings` are theirs. The images' region features are held in memory, in half precision; `regions` are these, if
-    they are at hand. `progress` is as
-    `evaluate_run` has it. Raises `SettingsError` for a model without a reranker.
+    they are at hand. `progress` is as `evaluate_run` has it. Raises `SettingsError` for a model without a reranker.
     """
     reranker = run.expect_reranker()
     if regions is None:

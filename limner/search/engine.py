@@ -12,6 +12,7 @@ from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureE
 from limner.evaluation.calibration import AROUND
 from limner.inference.calibration_file import RunCalibration
 from limner.inference.word_effects import DEFAULT
+from limner.search.approximate import proposer_for
 from limner.search.explain import explanation, with_attention
 from limner.search.graph import Graph
 from limner.search.inverted_file import InvertedFile
@@ -19,7 +20,6 @@ from limner.search.proposer import Proposer
 from limner.search.query import Query
 from limner.search.query_vectors import Compose, query_vectors
 from limner.search.ranking import Ranking
-from limner.search.recall import proposer_for
 from limner.search.sentences import SentenceTable
 from limner.search.snapshot import Snapshot, check_time, without
 from limner.search.stage_times import timed
@@ -235,10 +235,10 @@ class Engine:
             examples=tuple(self._examples(snapshot)) if sentences else (),
             identities=snapshot.columns["identity"].null_count < len(snapshot.matrix),
             times=(taken["min"].isoformat(), taken["max"].isoformat()) if taken["min"] else None,
-            approximate=self._found_of_best(snapshot),
+            approximate=self._approximate_info(snapshot),
         )
 
-    def _found_of_best(self, snapshot: Snapshot) -> StoreApproximate | None:
+    def _approximate_info(self, snapshot: Snapshot) -> StoreApproximate | None:
         """Say what answers in place of exact search, and what was measured of it; None until it is built."""
         proposer = self._proposer(snapshot)
         if proposer is None or not proposer.tried:

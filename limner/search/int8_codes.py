@@ -76,8 +76,7 @@ class Int8Codes:
         step = max(1, _BLOCK // dim)
         for start in range(0, count, step):
             part = slice(start, start + step)
-            # a matrix in a file is an array of another class, whose every result would be one, too
-            rows = np.asarray(matrix[part])
+            rows = matrix[part]
             into = part if places is None else places[part]
             scale = np.maximum(rows.max(axis=1), -rows.min(axis=1)) / np.float32(_MOST)
             scale[scale < np.finfo(np.float32).tiny] = 1  # rows of zeros

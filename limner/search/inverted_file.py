@@ -6,14 +6,12 @@ passed over, and further lists are read for them. Nothing of it is written: the 
 """
 
 import math
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from limner.errors import SettingsError, install_hint
 from limner.search.int8_codes import Int8Codes
-from limner.search.proposer import GROWN, RECALL, Proposer, own_queries
+from limner.search.proposer import GROWN, RECALL, Proposer, of_usearch, own_queries
 from limner.search.snapshot import Snapshot
 from limner.search.table import ROW
 from limner.search.vectors import Found, top
@@ -43,21 +41,16 @@ class InvertedFile(Proposer):
     """Lists of a snapshot's rows around centres; the next snapshot's new rows join the lists that there are.
 
     A search reads as many lists as hold `recall` of the best rows that it may have to find, on average over rows with
-    noise as queries. With a share s of the rows taking part, its k best are about the first k/s of all, so that many
-    lists are read, and more until as many rows have taken part as s would give. Beyond what was measured it is exact.
+    noise as queries. Where a share s of the rows takes part, the k best of these are about the first k/s of all: as
+    many lists are read as hold those, and further ones until as many rows have taken part as if they were spread
+    evenly. Where k/s is more than was measured (`DEPTHS`), the search is exact.
     """
 
     name = "lists"
 
     def __init__(self, recall: float = RECALL) -> None:
         super().__init__(recall)
-        try:
-            from usearch.index import kmeans
-        except ImportError:
-            raise SettingsError(
-                f"approximate search needs usearch; {install_hint('approximate')}, or search exactly"
-            ) from None
-        self._kmeans: Any = kmeans
+        self._kmeans = of_usearch("kmeans")
         self._centres: Float[np.ndarray, "lists dim"] = np.empty((0, 0), np.float32)
         self._list_of: Int[np.ndarray, " rows"] = np.empty(0, np.int32)
         self._starts: Int[np.ndarray, " ends"] = np.zeros(1, np.int64)

@@ -3,10 +3,13 @@
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from limner.errors import SettingsError, install_hint
 from limner.search.snapshot import Snapshot
 from limner.search.vectors import Found
 from limner.store_reports import GraphWidth
@@ -116,6 +119,17 @@ class Proposer(ABC):
             # any row that scores as high as the last of the best is as good
             shares.append(float((scores >= exact[-1]).sum() / len(exact)))
         return float(np.mean(shares))
+
+
+def of_usearch(name: str) -> Any:
+    """A class or function of usearch. Raises `SettingsError` where usearch is not installed."""
+    try:
+        # an extra: only who asks for approximate search needs it
+        return getattr(import_module("usearch.index"), name)
+    except ImportError:
+        raise SettingsError(
+            f"approximate search needs usearch; {install_hint('approximate')}, or search exactly"
+        ) from None
 
 
 def own_queries(matrix: Float[np.ndarray, "rows dim"], count: int) -> Float[np.ndarray, "queries dim"]:

@@ -78,9 +78,9 @@ def with_dense_gradients(parameters: Iterable[Tensor]) -> Iterator[Tensor]:
 def keep_apart(
     module: nn.Module, parameters: Sequence[nn.Parameter], sharded: Sequence[nn.Parameter] = ()
 ) -> list[nn.Parameter]:
-    """Let several processes train a module without these parameters, and return those whose gradients `join_rows`
-    joins: all but those that are `sharded`, whose rows are each process's own.
+    """Let several processes train a module without these parameters, and return those that `join_rows` has to join.
 
+    These are all but the `sharded` ones, whose rows are each process's own.
     DistributedDataParallel takes sparse gradients of `nn.Embedding` alone, and NCCL of none. As it does for the others,
     the values of what is returned become those of the first process.
     """

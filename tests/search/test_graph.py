@@ -36,8 +36,10 @@ def store(tmp_path: Path) -> StoreFiles:
 def test_agrees_with_exact_search(store: StoreFiles) -> None:
     exact = Engine(store, FakeEncoder())
     graph = Engine(store, FakeEncoder(), approximate_from=100)
-    graph.prepare()
     assert graph._approximate is not None
+    # the widest: a chosen width is enough for vectors of the store, and these texts lie elsewhere
+    graph._approximate.wanted = 1.1
+    graph.prepare()
     graph._approximate.wait()
     found, expected = 0, 0
     for text in ("a red coat", "blue", "a man with a bag", "grey shoes and a hat"):

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.search import inverted_file, scratch
+from limner.search.approximate import proposer_for, trial
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
 from limner.search.inverted_file import DEPTHS, InvertedFile
 from limner.search.query import Query
-from limner.search.recall import proposer_for, trial
 from limner.search.snapshot import Snapshot
 from limner.search.store_files import StoreFiles
 from limner.search.table import ROW

@@ -1,4 +1,4 @@
-"""Trial of approximate search in a store: the share of the best rows that it finds, and its time."""
+"""Approximate search of a large store, by a graph or by lists: which of them, and a trial of what it finds."""
 
 import statistics
 import time
