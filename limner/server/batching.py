@@ -282,7 +282,9 @@ async def unless_disconnected(request: Request, done: "Future[T]", seconds: floa
             raise RefusedError(GONE, "the client has gone")
         return result.result()
     finally:
-        # cancels the thread's future as well, if it has not begun; one that has an answer ignores it
+        # cancelled itself, if it has not begun: as `result`'s end would do, but not before the event loop's next turn, when
+        # the request is counted as gone and the thread may have begun it; one that has an answer ignores it
+        done.cancel()
         result.cancel()
         gone.cancel()
 

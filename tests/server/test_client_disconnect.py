@@ -1,15 +1,20 @@
+import asyncio
 import socket
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from limner.search.engine import Engine
 from limner.search.query import Query
 from limner.search.store import Store
 from limner.server.app import create_app
+from limner.server.batching import unless_disconnected
+from limner.server.problems import RefusedError
 from limner.wire import Answer
 from tests.search.fake import answer_of
 from tests.server.running import running
@@ -50,3 +55,17 @@ def test_queries_of_clients_that_have_gone(engine: Engine, monkeypatch: pytest.M
                 assert first.recv(4096).startswith(b"HTTP/1.1 200")
                 assert there.recv(4096).startswith(b"HTTP/1.1 200")
     assert answered == ["first", "there"]
+
+
+def test_is_given_up_before_it_is_counted_as_gone() -> None:
+    """Not at the event loop's next turn, by which the thread of the model may have begun it."""
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def answer(done: Future[int]) -> bool:
+        with pytest.raises(RefusedError, match="has gone"):
+            await unless_disconnected(Request({"type": "http"}, receive), done)
+        return done.cancelled()
+
+    assert asyncio.run(answer(Future()))
