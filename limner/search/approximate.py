@@ -19,7 +19,7 @@ def proposer_for(snapshot: Snapshot, recall: float = RECALL) -> Proposer:
     Raises `SettingsError` without usearch.
     """
     # the graph would hold them once more, in half precision, and links beside them
-    return InvertedFile(recall) if snapshot.vectors.on_disk else Graph(snapshot.matrix.shape[1], recall)
+    return InvertedFile(recall) if snapshot.vectors.on_disk else Graph(snapshot.vectors.dim, recall)
 
 
 def trial(snapshot: Snapshot, recall: float = RECALL, k: int = 10) -> GraphRecall:
@@ -27,14 +27,14 @@ def trial(snapshot: Snapshot, recall: float = RECALL, k: int = 10) -> GraphRecal
 
     Raises `DataError` for a store without pictures.
     """
-    if not len(snapshot.matrix):
+    if not len(snapshot.vectors):
         raise DataError("the store holds no pictures to search for; index some")
     proposer = proposer_for(snapshot, recall)
     began = time.perf_counter()
     proposer.update(snapshot)
     seconds = time.perf_counter() - began
     snapshot.vectors.prepare()
-    queries = own_queries(snapshot.matrix, _QUERIES)
+    queries = own_queries(snapshot.vectors, _QUERIES)
     times, exact, best = [], [], []
     for query in queries:
         began = time.perf_counter()
@@ -44,7 +44,7 @@ def trial(snapshot: Snapshot, recall: float = RECALL, k: int = 10) -> GraphRecal
         times.append(half - began)
         exact.append(time.perf_counter() - half)
     return GraphRecall(
-        pictures=len(snapshot.matrix),
+        pictures=len(snapshot.vectors),
         by=proposer.name,
         seconds=seconds,
         wanted=recall,

@@ -217,7 +217,7 @@ class Engine:
         reranks = self._reranker() is not None
         return StoreInfo(
             id=self.files.manifest.id,
-            pictures=len(snapshot.matrix),
+            pictures=len(snapshot.vectors),
             model=StoreModel(
                 fingerprint=self.files.fingerprint,
                 system=system_of(self.encoder),
@@ -233,7 +233,7 @@ class Engine:
             fields=tuple(self.fields()),
             sentences=sentences,
             examples=tuple(self._examples(snapshot)) if sentences else (),
-            identities=snapshot.columns["identity"].null_count < len(snapshot.matrix),
+            identities=snapshot.columns["identity"].null_count < len(snapshot.vectors),
             times=(taken["min"].isoformat(), taken["max"].isoformat()) if taken["min"] else None,
             approximate=self._approximate_info(snapshot),
         )
@@ -252,7 +252,7 @@ class Engine:
         None are made up: a sentence about something that the store does not show would find nothing.
         """
         # spread over the store: images that are neighbours by path are often of one person or place
-        count = len(snapshot.matrix)
+        count = len(snapshot.vectors)
         some = snapshot.keys_of(np.arange(0, count, max(1, count // _EXAMPLES))[:_EXAMPLES])
         chosen: list[str] = []
         try:
@@ -284,7 +284,7 @@ class Engine:
                 isinstance(vector, LimnerError)
                 or query.is_limited
                 or (self.compose is not None and query.has_both)
-                or self._is_approximate(query, len(snapshot.matrix), snapshot)
+                or self._is_approximate(query, len(snapshot.vectors), snapshot)
                 # all others would look for as many
                 or first == "all"
                 or (needed := max(query.start + query.k, first)) > _TOGETHER
@@ -332,7 +332,7 @@ class Engine:
             if proposed is None:
                 # a group is counted over all rows that meet the conditions, so it needs the whole ranking
                 most = len(rows) if query.group else min(wanted, len(rows))
-                if found is None or len(rows) < len(snapshot.matrix) or len(found[0]) < most:
+                if found is None or len(rows) < len(snapshot.vectors) or len(found[0]) < most:
                     found = snapshot.vectors.first(vector, most, rows)
                 proposed = found[0][:most], found[1][:most]
             ranking = Ranking.of(snapshot, *proposed)
@@ -387,7 +387,7 @@ class Engine:
         threshold = self._threshold(reranked=count > 0)
         return Answer(
             hits=tuple(hits),
-            total=len(snapshot.matrix),
+            total=len(snapshot.vectors),
             snapshot=f"{self.files.manifest.id}-{snapshot.state}",
             matching=matching,
             threshold=threshold,
@@ -400,7 +400,7 @@ class Engine:
 
     def _proposer(self, snapshot: Snapshot) -> Proposer | None:
         """Return the graph or lists for a snapshot; None for a store that is searched exactly."""
-        if self.approximate_from is None or len(snapshot.matrix) < self.approximate_from:
+        if self.approximate_from is None or len(snapshot.vectors) < self.approximate_from:
             return None
         # a store may grow beyond memory
         if isinstance(self._approximate, InvertedFile) != snapshot.vectors.on_disk:
@@ -419,7 +419,7 @@ class Engine:
         if query.is_marked:
             return False
         # by the rows, not by the conditions: one that every image meets leaves the graph its place
-        return matching + (query.like is not None) == len(snapshot.matrix)
+        return matching + (query.like is not None) == len(snapshot.vectors)
 
     def _proposed(
         self,
@@ -431,7 +431,7 @@ class Engine:
     ) -> Found | None:
         """Find rows by a graph or lists, without the image of `like`; None while they are built."""
         assert self._approximate is not None
-        if len(rows) + (like is not None) < len(snapshot.matrix):
+        if len(rows) + (like is not None) < len(snapshot.vectors):
             return self._approximate.proposed(snapshot, vector, count, rows)
         proposed = self._approximate.proposed(snapshot, vector, count + (like is not None))
         if proposed is None or like is None:

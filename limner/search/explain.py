@@ -32,7 +32,7 @@ def explanation(
     encoder.check_query(text)
     words = tuple(encoder.known_words(text))
     snapshot = files.snapshot()
-    vector = snapshot.matrix[files.row_of(snapshot, key)]
+    vector = snapshot.vectors[files.row_of(snapshot, key)]
     # nothing is left of a text of one word without it
     design = (
         METHODS[method].design(words, known_to(encoder)) if words[1:] else Design([words], np.zeros((1, 1)))

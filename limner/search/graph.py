@@ -58,14 +58,14 @@ class Graph(Proposer):
             for number, row in rows.items()
             if before is None
             or number not in self._rows
-            or not np.array_equal(before.matrix[self._rows[number]], snapshot.matrix[row])
+            or not np.array_equal(before.vectors[self._rows[number]], snapshot.vectors[row])
         ]
         # usearch raises for a key that it holds already, so a new vector needs its old node removed first
         stale = [*gone, *(int(numbers[row]) for row in changed if int(numbers[row]) in self._rows)]
         if stale:
             self._graph.remove(np.array(stale, np.uint64))
         if changed:
-            self._graph.add(numbers[changed], snapshot.matrix[changed])
+            self._graph.add(numbers[changed], snapshot.vectors[changed])
         self._snapshot, self._rows = snapshot, rows
         self._changed += len(gone) + len(changed)
         if self._changed > GROWN * len(rows) and rows:
@@ -76,7 +76,7 @@ class Graph(Proposer):
     def _choose_width(self, k: int = 10) -> None:
         """Find the fewest rows to look at that find as many of the best as are wanted."""
         assert self._snapshot is not None
-        queries = own_queries(self._snapshot.matrix, _SAMPLE)
+        queries = own_queries(self._snapshot.vectors, _SAMPLE)
         best = self._snapshot.vectors.first_of_each(queries, k)
         self.tried = []
         for width in WIDTHS:

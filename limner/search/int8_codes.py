@@ -64,31 +64,41 @@ class Int8Codes:
     residuals: Float[np.ndarray, " rows"]
 
     @classmethod
-    def of(
-        cls, matrix: Float[np.ndarray, "rows dim"], places: Int[np.ndarray, " rows"] | None = None
-    ) -> "Int8Codes | None":
-        """Code a float32 matrix, in blocks, each row at its place; None without a kernel to read codes with."""
-        count, dim = matrix.shape
+    def of(cls, matrix: Float[np.ndarray, "rows dim"]) -> "Int8Codes | None":
+        """Code a float32 matrix, in blocks; None without a kernel to read codes with."""
+        made = cls.empty(*matrix.shape)
+        if made is not None:
+            for start in range(0, len(matrix), made.at_once):
+                part = slice(start, start + made.at_once)
+                made.put(part, matrix[part])
+        return made
+
+    @classmethod
+    def empty(cls, count: int, dim: int) -> "Int8Codes | None":
+        """Make room for the codes of `count` rows, which `put` fills; None without a kernel to read codes with."""
         if kernel() is None or not 0 < dim <= _MOST_DIMS:
             return None
-        codes = np.empty((count, dim), np.int8)
-        scales, lengths, residuals = np.empty((3, count), np.float32)
-        step = max(1, _BLOCK // dim)
-        for start in range(0, count, step):
-            part = slice(start, start + step)
-            rows = matrix[part]
-            into = part if places is None else places[part]
-            scale = np.maximum(rows.max(axis=1), -rows.min(axis=1)) / np.float32(_MOST)
-            scale[scale < np.finfo(np.float32).tiny] = 1  # rows of zeros
-            coded = rows / scale[:, None]
-            np.rint(coded, out=coded)
-            codes[into] = coded
-            coded *= scale[:, None]
-            scales[into], norms = scale, _norms(rows)
-            lengths[into] = _norms(coded) * (1 + rounding(dim))
-            # the difference itself may round, by less than the last term allows for
-            residuals[into] = _norms(rows - coded) * (1 + rounding(dim)) + 2 * rounding(dim) * norms
-        return cls(codes, scales, lengths, residuals)
+        return cls(np.empty((count, dim), np.int8), *np.empty((3, count), np.float32))
+
+    @property
+    def at_once(self) -> int:
+        """Rows that are best coded at once."""
+        dim: int = self.codes.shape[1]
+        return max(1, _BLOCK // dim)
+
+    def put(self, into: slice | Int[np.ndarray, " some"], rows: Float[np.ndarray, "some dim"]) -> None:
+        """Code some rows, and write their codes to these places."""
+        dim = rows.shape[1]
+        scale = np.maximum(rows.max(axis=1), -rows.min(axis=1)) / np.float32(_MOST)
+        scale[scale < np.finfo(np.float32).tiny] = 1  # rows of zeros
+        coded = rows / scale[:, None]
+        np.rint(coded, out=coded)
+        self.codes[into] = coded
+        coded *= scale[:, None]
+        self.scales[into], norms = scale, _norms(rows)
+        self.lengths[into] = _norms(coded) * (1 + rounding(dim))
+        # the difference itself may round, by less than the last term allows for
+        self.residuals[into] = _norms(rows - coded) * (1 + rounding(dim)) + 2 * rounding(dim) * norms
 
     def __getitem__(self, part: slice | Int[np.ndarray, " some"]) -> "Int8Codes":
         """The codes of some rows: of a slice those themselves, of an array of places a copy."""

@@ -14,7 +14,7 @@ from limner.search.int8_codes import Int8Codes
 from limner.search.proposer import GROWN, RECALL, Proposer, of_usearch, own_queries
 from limner.search.snapshot import Snapshot
 from limner.search.table import ROW
-from limner.search.vectors import Found, top
+from limner.search.vectors import Found, Vectors, top
 from limner.store_reports import GraphWidth
 
 _SAMPLE = 200
@@ -69,30 +69,30 @@ class InvertedFile(Proposer):
         """
         if self._snapshot is snapshot:
             return 0
-        matrix = snapshot.matrix
+        vectors = snapshot.vectors
         list_of, fresh = self._kept(snapshot)
         changed = self._changed + len(fresh)
-        learns = changed > GROWN * len(matrix)
+        learns = changed > GROWN * len(vectors)
         centres = self._centres
         if learns:
-            centres, fresh = self._learnt(matrix), np.arange(len(matrix))
-        for part in np.array_split(fresh, 1 + len(fresh) // _BLOCK):
-            list_of[part] = (matrix[part] @ centres.T).argmax(axis=1)
+            centres, fresh = self._learnt(vectors), np.arange(len(vectors))
+        for part in np.array_split(vectors.as_stored(fresh), 1 + len(fresh) // _BLOCK):
+            list_of[part] = (vectors[part] @ centres.T).argmax(axis=1)
         # stable: within a list the rows ascend
         order = np.argsort(list_of, kind="stable").astype(np.int32)
         counts = np.bincount(list_of, minlength=len(centres))
-        snapshot.vectors.arrange(order)
+        vectors.arrange(order)
         # all at once: what fails before leaves the last snapshot with its own lists
         self._snapshot, self._centres, self._list_of = snapshot, centres, list_of
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self._changed = 0 if learns else changed
-        if learns and len(matrix):
+        if learns and len(vectors):
             self._choose()
         return len(fresh)
 
     def _kept(self, snapshot: Snapshot) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " fresh"]]:
         """Lists of a snapshot's rows, as far as they were there before, and the rows that are left."""
-        lists = np.empty(len(snapshot.matrix), np.int32)
+        lists = np.empty(len(snapshot.vectors), np.int32)
         left = np.ones(len(lists), bool)
         if self._snapshot is not None:
             same, places = self._snapshot.places_of(snapshot.columns[ROW].to_numpy())
@@ -100,12 +100,12 @@ class InvertedFile(Proposer):
             left[same] = False
         return lists, np.flatnonzero(left)
 
-    def _learnt(self, matrix: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "lists dim"]:
+    def _learnt(self, vectors: Vectors) -> Float[np.ndarray, "lists dim"]:
         """Centres of unit length: about as many as the root of the number of rows."""
-        count = 2 ** round(math.log2(max(1.0, math.sqrt(len(matrix)))))
+        count = 2 ** round(math.log2(max(1.0, math.sqrt(len(vectors)))))
         rng = np.random.default_rng(0)
-        chosen = np.sort(rng.choice(len(matrix), min(len(matrix), _LEARNT * count), replace=False))
-        rows: Float[np.ndarray, "lists dim"] = matrix[chosen]
+        chosen = np.sort(rng.choice(len(vectors), min(len(vectors), _LEARNT * count), replace=False))
+        rows: Float[np.ndarray, "lists dim"] = vectors[chosen]
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
         if len(rows) <= count:
             return rows
@@ -121,7 +121,7 @@ class InvertedFile(Proposer):
         vectors, count = self._snapshot.vectors, len(self._list_of)
         depth = min(DEPTHS[-1], count)
         needed = []
-        for query in own_queries(vectors.matrix, _SAMPLE):
+        for query in own_queries(vectors, _SAMPLE):
             nearest = np.argsort(-(self._centres @ query), kind="stable")
             turn = np.empty(len(nearest), np.int64)
             turn[nearest] = np.arange(1, 1 + len(nearest))

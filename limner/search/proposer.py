@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from limner.errors import SettingsError, install_hint
 from limner.search.snapshot import Snapshot
-from limner.search.vectors import Found
+from limner.search.vectors import Found, Vectors
 from limner.store_reports import GraphWidth
 
 RECALL = 0.995
@@ -132,10 +132,10 @@ def of_usearch(name: str) -> Any:
         ) from None
 
 
-def own_queries(matrix: Float[np.ndarray, "rows dim"], count: int) -> Float[np.ndarray, "queries dim"]:
+def own_queries(vectors: Vectors, count: int) -> Float[np.ndarray, "queries dim"]:
     """Make queries of some rows by noise of their own length; the same for the same rows."""
     rng = np.random.default_rng(0)
-    rows = matrix[np.sort(rng.choice(len(matrix), min(count, len(matrix)), replace=False))]
+    rows = vectors[np.sort(rng.choice(len(vectors), min(count, len(vectors)), replace=False))]
     noise = rng.normal(size=rows.shape)
     noise *= _NOISE / np.linalg.norm(noise, axis=1, keepdims=True)
     queries = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) + noise

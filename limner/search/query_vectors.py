@@ -37,7 +37,7 @@ def query_vectors(
                 known = query.pixels
                 pictures[number] = encoder.prepare_image(query.image) if known is None else known
             if query.like is not None:
-                stored[number] = snapshot.matrix[files.row_of(snapshot, query.like)]
+                stored[number] = snapshot.vectors[files.row_of(snapshot, query.like)]
             if query.vector is not None:
                 if query.vector.shape != (files.dim,):
                     raise DataError(
@@ -80,7 +80,7 @@ def _moved(
         return vector
     try:
         right, wrong = (
-            snapshot.matrix[[files.row_of(snapshot, key) for key in keys]]
+            snapshot.vectors[[files.row_of(snapshot, key) for key in keys]]
             for keys in (query.right, query.wrong)
         )
         return moved(vector, right, wrong)

@@ -12,6 +12,7 @@ from limner.inference.calibration_file import RunCalibration
 from limner.search.query import Query
 from limner.search.snapshot import Snapshot, check_time
 from limner.search.store_files import StoreFiles
+from limner.search.vectors import Vectors
 from limner.types import Reranker
 from limner.wire import Hit
 
@@ -48,7 +49,7 @@ class Ranking:
     ) -> "Ranking":
         """Rank rows, best first, that have these scores."""
         # the rest is never looked at; zeros, since the system gives no memory for pages that nobody writes
-        by_row = np.zeros(len(snapshot.matrix), np.float32)
+        by_row = np.zeros(len(snapshot.vectors), np.float32)
         by_row[rows] = scores
         return cls(snapshot, rows, by_row)
 
@@ -100,7 +101,7 @@ class Ranking:
         if query.group == "identity":
             groups = best_of_identities(self.rows, self.snapshot.identities, end)
         else:
-            groups = best_of_near_duplicates(self.rows, self.snapshot.matrix, end)
+            groups = best_of_near_duplicates(self.rows, self.snapshot.vectors, end)
         return [row for row, _ in groups], [size for _, size in groups]
 
     def hits(
@@ -171,25 +172,27 @@ def best_of_identities(
 
 def best_of_near_duplicates(
     ranked: Int[np.ndarray, " ranked"],
-    matrix: Float[np.ndarray, "images dim"],
+    vectors: Vectors,
     k: int,
     near: float = NEAR_DUPLICATE,
 ) -> list[tuple[int, int]]:
     """Find the best row of each of the first k groups of nearly equal images, with the size of the group.
 
     Down the ranking, each row without a group begins one. The group takes all rows below without a group whose cosine
-    with it is at least `near`, at the cost of one product with the matrix.
+    with it is at least `near`, at the cost of a score of each.
     """
     free = np.ones(len(ranked), bool)
     best: list[tuple[int, int]] = []
-    # a copy in the order of the ranking makes the products short, but for the whole gallery it would be as large as it
-    ranked_vectors = matrix[ranked] if 2 * len(ranked) < len(matrix) else None
+    # a copy in the order of the ranking makes the products short, but for the whole gallery it would be as large as it,
+    # and from a disk all would be read at once
+    is_few = 2 * len(ranked) < len(vectors) and not vectors.on_disk
+    ranked_vectors = vectors[ranked] if is_few else None
     for place in range(len(ranked)):
         if len(best) == k:
             break
         if free[place]:
-            centre = matrix[ranked[place]]
-            cosines = (matrix @ centre)[ranked] if ranked_vectors is None else ranked_vectors @ centre
+            centre = vectors[ranked[place]]
+            cosines = vectors.scores(centre, ranked) if ranked_vectors is None else ranked_vectors @ centre
             alike = free & (cosines >= near)
             alike[place] = True  # the product with itself may round below `near`
             free &= ~alike

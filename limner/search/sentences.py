@@ -129,7 +129,7 @@ class SentenceTable:
         snapshot = self._current()
         rows = snapshot.table.select(["text", "path"]).to_pylist()
         places = [place for place, row in enumerate(rows) if row["path"] is not None]
-        return [Sentence(**rows[place]) for place in places], snapshot.vectors.matrix[places]
+        return [Sentence(**rows[place]) for place in places], snapshot.vectors[places]
 
     def _add(self, sentences: Sequence[Sentence], vectors: Float[np.ndarray, "sentences dim"]) -> None:
         # one NaN in a row makes each of its scores NaN, which no later search could rank

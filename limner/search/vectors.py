@@ -1,4 +1,4 @@
-"""Vectors in memory, searched exactly: the rows of the highest scores, found without scoring every row exactly.
+"""Vectors in memory or a file, searched exactly: the highest scores, found without scoring every row exactly.
 
 The score of a row is a sum of its own: it depends on the row and the query alone, not on the row's place, the other
 rows, or what else is asked for. A fast pass scores all rows with an error that has a bound, and the rows that may be
@@ -13,6 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.search.int8_codes import Int8Codes, rounding
+from limner.search.scratch import ScratchFile
+from limner.search.vector_rows import VectorRows
 
 Found = tuple[Int[np.ndarray, " found"], Float[np.ndarray, " found"]]
 """Rows, best first and equal scores by row, and their scores."""
@@ -56,59 +58,112 @@ class Coded:
     places: Int[np.ndarray, " rows"]
 
 
-class Vectors:
+_Known = tuple[Int8Codes, Int[np.ndarray, " rows"]]
+"""Codes, and where in them those of each row are, or -1."""
+
+
+class Vectors(VectorRows):
     """Rows of float32, searched by dot product.
 
     The second search of many rows makes their codes (`limner.search.int8_codes`), a quarter of the matrix: for one
-    search they cost more than they save. `prepare` makes them before. Without numkong all rows are scored. `on_disk`
-    says that the matrix is in a file (`limner.search.scratch`): then rows are read where codes do not rule them out.
+    search they cost more than they save. `prepare` makes them before. Without numkong all rows are scored. From a file
+    rows are read where codes do not rule them out, and the codes of rows that stay are those of the rows before.
     """
 
-    def __init__(self, matrix: Float[np.ndarray, "rows dim"], *, on_disk: bool = False) -> None:
-        self.matrix = matrix
-        self.on_disk = on_disk
+    def __init__(
+        self,
+        stored: Float[np.ndarray, "stored dim"],
+        *,
+        on_disk: bool = False,
+        slots: Int[np.ndarray, " rows"] | None = None,
+        file: ScratchFile | None = None,
+    ) -> None:
+        super().__init__(stored, on_disk=on_disk, slots=slots, file=file)
         self._codes: Int8Codes | None = None
         self.coded: Coded | None = None
         """Codes in another order, from `arrange` on."""
+        # those of the rows before, until there are codes of these rows
+        self._earlier: _Known | None = None
         self._is_searched = False
+
+    def take_codes(
+        self, before: "Vectors", same: Int[np.ndarray, " same"], held: Int[np.ndarray, " same"]
+    ) -> None:
+        """Note that rows `same` have the vectors of rows `held` of `before`: on disk their codes are not made anew."""
+        if self.on_disk and (known := before._known()) is not None:
+            codes, places = known
+            own = np.full(len(self), -1, np.int32)
+            own[same] = places[held]
+            self._earlier = codes, own
 
     def prepare(self) -> None:
         """Make the codes, unless the rows are few; those of 100,000 × 512 take 0.15 s."""
-        if self._codes is None and self.coded is None and len(self.matrix) >= CODED_FROM:
-            self._codes = Int8Codes.of(self.matrix)
+        if self._codes is None and self.coded is None and len(self) >= CODED_FROM:
+            self._codes = self._made() if self.on_disk else Int8Codes.of(self.stored)
+            self._earlier = None
 
     def arrange(self, order: Int[np.ndarray, " rows"]) -> None:
-        """Make the codes anew in this order of the rows, in place of those that there are."""
+        """Bring the codes into this order of the rows, in place of those that there are; make what is not there."""
         places = np.empty_like(order)
         places[order] = np.arange(len(order), dtype=order.dtype)
-        codes = Int8Codes.of(self.matrix, places)
+        codes = self._made(order)
         self.coded = None if codes is None else Coded(codes, order, places)
         self._codes = None
+        self._earlier = None
+
+    def _known(self) -> _Known | None:
+        """The codes that there are."""
+        # in this order: another thread may bring them from the first state to the last, and sets before it removes
+        earlier, codes, coded = self._earlier, self._codes, self.coded
+        if coded is not None:
+            return coded.codes, coded.places
+        return earlier if codes is None else (codes, np.arange(len(self), dtype=np.int32))
+
+    def _made(self, order: Int[np.ndarray, " rows"] | None = None) -> Int8Codes | None:
+        """Codes of all rows in some order, or in their own; None without a kernel to read them with."""
+        rows = np.arange(len(self)) if order is None else order
+        known = self._known()
+        if known is not None and len(known[0].codes):
+            places = known[1][rows]
+            # one index for all: what -1 brings, of the last row, is written over
+            codes, fresh = known[0][places], np.flatnonzero(places < 0)
+        elif (made := Int8Codes.empty(len(self), self.dim)) is not None:
+            codes, fresh = made, np.arange(len(self))
+        else:
+            return None
+        if self.slots is not None:
+            fresh = fresh[np.argsort(self.slots[rows[fresh]])]
+        for start in range(0, len(fresh), codes.at_once):
+            part = fresh[start : start + codes.at_once]
+            codes.put(part, self[rows[part]])
+        return codes
 
     def scores(
         self, query: Float[np.ndarray, " dim"], rows: Int[np.ndarray, " some"] | None = None
     ) -> Float[np.ndarray, " some"]:
         """Dot products of a query with some rows, or with all; each is a sum of its own, so copies score equally."""
+        at = self.slots if rows is None else self.places(rows)
         # numpy sums a row of up to 8,192 numbers in one way wherever it stands; longer ones only beside other rows.
         # not `matrix @ query`: BLAS sums the last rows of odd sizes in another order, which would order copies. On one
         # thread it takes 17 ms of 100,000 × 512 where this takes 11
-        if rows is None or 2 * len(rows) > len(self.matrix):
-            scores: Float[np.ndarray, " rows"] = np.einsum("nd,d->n", self.matrix, query)
-            return scores if rows is None else scores[rows]
-        scores = np.empty(len(rows), np.float32)
-        for start in range(0, len(rows), _BLOCK):
-            part = slice(start, start + _BLOCK)
-            scores[part] = np.einsum("nd,d->n", self.matrix[rows[part]], query)
+        if at is None or 2 * len(at) > len(self.stored):
+            scores: Float[np.ndarray, " rows"] = np.einsum("nd,d->n", self.stored, query)
+            return scores if at is None else scores[at]
+        scores = np.empty(len(at), np.float32)
+        order = None if self.slots is None else np.argsort(at)
+        for start in range(0, len(at), _BLOCK):
+            part = slice(start, start + _BLOCK) if order is None else order[start : start + _BLOCK]
+            scores[part] = np.einsum("nd,d->n", self.stored[at[part]], query)
         return scores
 
     def first(
         self, query: Float[np.ndarray, " dim"], k: int, rows: Int[np.ndarray, " some"] | None = None
     ) -> Found:
         """Find the k best of all rows, or of some in ascending order: the `top` of their `scores`."""
-        if rows is not None and len(rows) == len(self.matrix):
+        if rows is not None and len(rows) == len(self):
             rows = None
-        count = len(self.matrix) if rows is None else len(rows)
-        few = count <= _READ if self.on_disk else _FEW * count <= len(self.matrix)
+        count = len(self) if rows is None else len(rows)
+        few = count <= _READ if self.on_disk else _FEW * count <= len(self)
         if few or _MANY * k >= count:
             return self.best(query, k, rows)
         return self.best(query, k, self._near(query, k, rows))
@@ -125,7 +180,8 @@ class Vectors:
         self, query: Float[np.ndarray, " dim"], k: int, rows: Int[np.ndarray, " some"] | None
     ) -> Int[np.ndarray, " near"] | None:
         """Find rows that the first k are among, by the codes; without codes return all that were given."""
-        if self._is_searched:
+        # codes of the rows before are soon those of these
+        if self._is_searched or self._earlier is not None:
             self.prepare()
         self._is_searched = True
         # another thread may arrange them meanwhile
@@ -137,7 +193,7 @@ class Vectors:
         # where the codes of the rows are
         places = rows if rows is None or coded is None else coded.places[rows]
         # LanceDB's own exact scan takes 230 ms for 100,000 × 512, this pass 2.5 to 4
-        if places is not None and _FEW * len(places) <= len(self.matrix):
+        if places is not None and _FEW * len(places) <= len(self):
             coarse, error = codes[places].products(query)
         else:
             coarse, error = codes.products(query)
@@ -154,7 +210,7 @@ class Vectors:
 
     def first_of_each(self, queries: Float[np.ndarray, "queries dim"], k: int) -> list[Found]:
         """Find the k best rows for each of some queries, as `first` does, by one product for many of them."""
-        count, asked = len(self.matrix), len(queries)
+        count, asked = len(self), len(queries)
         if asked < _TOGETHER or _MANY * k >= count or self.on_disk:
             return [self.first(query, k) for query in queries]
         # product and score are both sums in float32; twice, since the norms are such sums, too
@@ -162,13 +218,13 @@ class Vectors:
         waiting = _Waiting(k, errors)
         block = max(k, _PRODUCTS // asked)
         for start in range(0, count, block):
-            waiting.add(start, queries @ self.matrix[start : start + block].T)
+            waiting.add(start, queries @ self.stored[start : start + block].T)
             # of rows that are nearly all the same nearly all may be among the first
             if waiting.count > _WAITING:
                 return [self.first(query, k) for query in queries]
         rows, owners = waiting.left()
         # all of them at once, since 64 times `best` took a thirtieth of the product's time
-        scores = np.einsum("nd,nd->n", self.matrix[rows], queries[owners])
+        scores = np.einsum("nd,nd->n", self.stored[rows], queries[owners])
         order = np.lexsort((rows, -scores, owners))
         rows, scores, ends = rows[order], scores[order], _ends(owners, asked)
         return [
@@ -185,7 +241,7 @@ class Vectors:
     @cached_property
     def _longest(self) -> float:
         """The norm of the longest row."""
-        return float(np.sqrt(np.einsum("nd,nd->n", self.matrix, self.matrix).max(initial=0)))
+        return float(np.sqrt(np.einsum("nd,nd->n", self.stored, self.stored).max(initial=0)))
 
 
 class _Waiting:

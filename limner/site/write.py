@@ -121,7 +121,7 @@ def write_site(
         _write_page(partial, libraries)
         (partial / TOKENIZER_FILE).write_bytes(tokenizer)
         rows, without_full = _write_pictures(files, snapshot, partial, full_pictures, progress)
-        matrix = np.ascontiguousarray(snapshot.matrix[rows])
+        matrix = np.ascontiguousarray(snapshot.vectors[rows])
         vectors = SmallVectors.of(matrix)
         (partial / "vectors.bin").write_bytes(vectors.to_bytes())
         kind, agreement = write_text_tower(

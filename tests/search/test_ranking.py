@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.search.ranking import best_of_identities, best_of_near_duplicates
+from limner.search.vectors import Vectors
 
 
 def test_the_best_of_each_identity() -> None:
@@ -18,9 +19,11 @@ def test_the_best_of_nearly_equal_pictures() -> None:
     matrix = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     ranked = np.array([1, 0, 3, 5, 2, 4])
     # 0.98 is an angle of 0.2: from row 1, rows 0, 2 and 5 are within it
-    assert best_of_near_duplicates(ranked, matrix, 5) == [(1, 4), (3, 2)]
-    assert best_of_near_duplicates(ranked, matrix, 1) == [(1, 4)]
-    assert best_of_near_duplicates(ranked, matrix, 9, near=1.1) == [(row, 1) for row in ranked.tolist()]
+    assert best_of_near_duplicates(ranked, Vectors(matrix), 5) == [(1, 4), (3, 2)]
+    assert best_of_near_duplicates(ranked, Vectors(matrix), 1) == [(1, 4)]
+    assert best_of_near_duplicates(ranked, Vectors(matrix), 9, near=1.1) == [
+        (row, 1) for row in ranked.tolist()
+    ]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 8), st.floats(-1, 1))
@@ -29,9 +32,9 @@ def test_groups_part_the_ranking(seed: int, count: int, k: int, near: float) -> 
     matrix = rng.normal(size=(count, 3)).astype(np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     ranked = rng.permutation(count)
-    groups = best_of_near_duplicates(ranked, matrix, count, near)
+    groups = best_of_near_duplicates(ranked, Vectors(matrix), count, near)
     assert sum(size for _, size in groups) == count
-    assert groups[:k] == best_of_near_duplicates(ranked, matrix, k, near)
+    assert groups[:k] == best_of_near_duplicates(ranked, Vectors(matrix), k, near)
     free, expected = list(ranked.tolist()), []
     while free:
         group = [row for row in free if row == free[0] or matrix[row] @ matrix[free[0]] >= near]
@@ -45,6 +48,7 @@ def test_few_of_many_are_grouped_alike() -> None:
     matrix = rng.normal(size=(40, 3)).astype(np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     few = rng.permutation(40)[:7]
-    assert best_of_near_duplicates(few, matrix, 7, 0.5) == [
-        (int(few[row]), size) for row, size in best_of_near_duplicates(np.arange(7), matrix[few], 7, 0.5)
+    assert best_of_near_duplicates(few, Vectors(matrix), 7, 0.5) == [
+        (int(few[row]), size)
+        for row, size in best_of_near_duplicates(np.arange(7), Vectors(matrix[few]), 7, 0.5)
     ]
