@@ -101,6 +101,9 @@ class Vectors(VectorRows):
         if self._codes is None and self.coded is None and len(self) >= CODED_FROM:
             self._codes = self._made() if self.on_disk else Int8Codes.of(self.stored)
             self._earlier = None
+            # another thread may have arranged them meanwhile: once is enough
+            if self.coded is not None:
+                self._codes = None
 
     def arrange(self, order: Int[np.ndarray, " rows"]) -> None:
         """Bring the codes into this order of the rows, in place of those that there are; make what is not there."""

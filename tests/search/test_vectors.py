@@ -174,6 +174,27 @@ def test_the_first_search_makes_no_codes_and_the_second_does(monkeypatch: pytest
     assert once._codes is None
 
 
+def test_codes_that_are_arranged_while_they_are_made_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CODED_FROM", 1)
+    rng = np.random.default_rng(0)
+    matrix = clusters(rng, 2000, 8).astype(np.float32)
+    vectors = Vectors(matrix, on_disk=True)
+    made = vectors._made
+
+    def late(order: Rows | None = None) -> Int8Codes | None:
+        codes = made(order)
+        if order is None:
+            vectors.arrange(rng.permutation(2000).astype(np.int32))
+        return codes
+
+    monkeypatch.setattr(vectors, "_made", late)
+    vectors.prepare()
+    assert vectors.coded is not None
+    assert vectors._codes is None
+    found, expected = vectors.first(matrix[3], 5), Vectors(matrix).first(matrix[3], 5)
+    assert found[0].tolist() == expected[0].tolist()
+
+
 def test_without_the_kernel_the_answers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CODED_FROM", 1)
     rng = np.random.default_rng(0)
