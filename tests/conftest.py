@@ -8,7 +8,7 @@ import torch
 from hypothesis import settings
 
 # before the first module of limner
-import tests.type_checks  # noqa: F401
+from tests.type_checks import begin_test
 
 # isort: split
 from limner.data.records import Dataset
@@ -37,6 +37,7 @@ _KEPT = {"collections": 0}
 
 def pytest_runtest_setup() -> None:
     """Take what tests have imported out of the full collections: each training ends with two, over all there is."""
+    begin_test()
     done = gc.get_stats()[2]["collections"]
     if done == _KEPT["collections"]:
         return

@@ -282,8 +282,8 @@ async def unless_disconnected(request: Request, done: "Future[T]", seconds: floa
             raise RefusedError(GONE, "the client has gone")
         return result.result()
     finally:
-        # cancelled itself, if it has not begun: as `result`'s end would do, but not before the event loop's next turn, when
-        # the request is counted as gone and the thread may have begun it; one that has an answer ignores it
+        # itself, if it has not begun: as `result` would do, but not before the event loop's next turn, by when
+        # the request is counted as gone and the thread may have begun it. One that has an answer ignores it
         done.cancel()
         result.cancel()
         gone.cancel()

@@ -3,28 +3,30 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+
+from tests.training.forked import run_python, started
 
 TIMEOUT = 120.0
 
 
 class Served:
-    """The process, its address, and its log."""
+    """The process, its address, and all that it writes."""
 
-    def __init__(self, process: "subprocess.Popen[str]", url: str, log: Path) -> None:
+    def __init__(self, process: BaseProcess, url: str, log: Path) -> None:
         self.process, self.url, self.log = process, url, log
 
     def hang_up(self, message: str, times: int = 1) -> None:
         """Send SIGHUP, and wait until the log has a message so many times."""
-        self.process.send_signal(signal.SIGHUP)
+        assert self.process.pid is not None
+        os.kill(self.process.pid, signal.SIGHUP)
         until = time.monotonic() + TIMEOUT
         while self.log.read_text().count(message) < times:
-            assert self.process.poll() is None, self.log.read_text()
+            assert self.process.is_alive(), self.log.read_text()
             assert time.monotonic() < until, self.log.read_text()
             time.sleep(0.02)
 
@@ -34,24 +36,19 @@ def served(
     folder: Path, *arguments: object, environment: Mapping[str, str] | None = None, status: int = 0
 ) -> Iterator[Served]:
     """A server that runs within the block; `folder` is for its log. It must end with a status."""
-    command = [sys.executable, "-m", "limner", "serve", *map(str, arguments)]
     log = folder / "log"
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
-            command,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        ) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            found = re.search(r"http://\S+/|unix:/\S+", process.stdout.readline())
-            assert found, log.read_text()
-            yield Served(process, found[0], log)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(TIMEOUT) == status, log.read_text()
-        finally:
-            process.kill()
+    log.write_text("")
+    command = ("-m", "limner", "serve", *map(str, arguments))
+    process = started(run_python, command, log, environment=dict(environment or {}))
+    try:
+        until = time.monotonic() + TIMEOUT
+        while not (found := re.search(r"(http://\S+/|unix:/\S+)\s", log.read_text())):
+            assert process.is_alive(), log.read_text()
+            assert time.monotonic() < until, log.read_text()
+            time.sleep(0.02)
+        yield Served(process, found[1], log)
+        process.terminate()
+        process.join(TIMEOUT)
+        assert process.exitcode == status, log.read_text()
+    finally:
+        process.kill()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from limner.errors import CheckpointError
+from limner.inference import checkpoint
 from limner.inference.checkpoint import (
     FORMAT,
     TOKENIZER,
@@ -36,6 +37,34 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert torch.equal(tensors[name], tensor)
         assert tensors[name].dtype == tensor.dtype
     assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+@pytest.mark.parametrize("at_once", [1 << 22, 6, 1])
+def test_rows_of_a_tensor_are_those_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Read as a whole or in parts of the file, rows are what slices of the tensor are, and the digest is compared."""
+    path = tmp_path / "checkpoint.safetensors"
+    written = {
+        "table": torch.randn(7, 3),
+        "halves": torch.randn(7, 2, 2).bfloat16(),
+        "one": torch.tensor(3.0),
+        "none": torch.ones(0, 4),
+    }
+    write_checkpoint(path, written, {"name": "rows"})
+    monkeypatch.setattr(checkpoint, "_READ", at_once)
+    for start in range(8):
+        for stop in range(start, 9):
+            read, _ = read_checkpoint(path, rows=lambda _, held=slice(start, stop): held)
+            for name, tensor in written.items():
+                # without such rows it is whole
+                held = slice(None) if not tensor.dim() or stop > len(tensor) else slice(start, stop)
+                assert torch.equal(read[name], tensor[held] if tensor.dim() else tensor)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged"):
+        read_checkpoint(path, only=(), rows=lambda _: slice(0, 0))
 
 
 def test_a_changed_byte_is_found(tmp_path: Path) -> None:
