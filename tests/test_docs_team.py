@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ import pytest
 from limner.data.records import Dataset
 from limner.search.store_files import StoreFiles
 from limner.server.audit import verify
+from tests.forked_commands import forked_limner
 from tests.search.fake import draw
 from tests.toy import draw_toys
 
@@ -39,7 +41,7 @@ def commands() -> list[str]:
 
 
 @pytest.fixture
-def operator(toys: Dataset, toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def operator(toys: Dataset, toy_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder as a new operator has it."""
     del toys
     # short, since the path of a socket file has at most 108 bytes
@@ -59,15 +61,17 @@ def operator(toys: Dataset, toy_run: Path, tmp_path_factory: pytest.TempPathFact
     shutil.copy(draw(folder / "drawn.png", 1234), folder / "new.jpg")
     later = base64.b64encode(draw(folder / "later.png", 1235).read_bytes()).decode()
     (folder / "late.json").write_text(json.dumps({"name": "late.png", "image": later}))
-    for program in ("bin/limner", ".venv-new/bin/limner"):
-        made = folder / program
-        made.parent.mkdir(parents=True)
-        made.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m limner "$@"\n')
-        made.chmod(0o755)
-    (folder / "bin" / "python").symlink_to(sys.executable)
     (toml,) = re.findall(r"^```toml\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
     (folder / "server.toml").write_text(toml)
-    return folder
+    # each of thirty commands would import torch for 3 s
+    with forked_limner(tmp_path_factory.mktemp("limner")) as program:
+        for path in ("bin/limner", ".venv-new/bin/limner"):
+            made = folder / path
+            made.parent.mkdir(parents=True)
+            made.write_text(program)
+            made.chmod(0o755)
+        (folder / "bin" / "python").symlink_to(sys.executable)
+        yield folder
 
 
 def test_a_new_operator_types_the_page(operator: Path) -> None:

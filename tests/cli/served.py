@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tests.training.forked import run_python, started
+from tests.forked import run_python, started
 
 TIMEOUT = 120.0
 

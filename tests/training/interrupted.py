@@ -20,8 +20,8 @@ from limner.data.records import Dataset
 from limner.training.log import EpochEnded, Event, Listener, StageEnded, Stepped
 from limner.training.loop import train
 from limner.training.recipe import Recipe
+from tests.forked import run_python, started
 from tests.toy import toy_dataset
-from tests.training.forked import run_python, started
 
 STATE = "last.safetensors"
 

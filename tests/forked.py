@@ -28,7 +28,7 @@ IMPORTED = (
 )
 """Modules that the server imports; one that is not installed is left out."""
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 Target = Callable[..., None]
 
