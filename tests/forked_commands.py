@@ -10,6 +10,7 @@ import runpy
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
@@ -35,7 +36,7 @@ sys.exit(tests.recv(1)[0])
 def forked_limner(folder: Path) -> Iterator[str]:
     """The text of a program that is `limner` as long as the block runs; `folder` is for its socket."""
     # the first one starts the fork server, which only one thread may do
-    started(os.getcwd).join()
+    started(time.sleep, 0).join()
     address = folder / "limner.socket"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(address))

@@ -62,7 +62,7 @@ def _decorator(*, typechecker: Any) -> Callable[[Any], Any]:
         # of a dataclass jaxtyping checks what its fields are made with
         if inspect.isclass(decorated) and dataclasses.is_dataclass(decorated):
             if "__init__" in vars(decorated):
-                decorated.__init__ = decorate(decorated.__init__)  # type: ignore[misc]
+                decorated.__init__ = decorate(decorated.__init__)  # type: ignore[method-assign]
             return decorated
         if not inspect.isfunction(decorated):
             return _jaxtyped(decorated, typechecker=typechecker)

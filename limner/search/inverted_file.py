@@ -50,7 +50,8 @@ class InvertedFile(Proposer):
 
     def __init__(self, recall: float = RECALL) -> None:
         super().__init__(recall)
-        self._kmeans = of_usearch("kmeans")
+        # what reads codes comes with it
+        of_usearch("Index")
         self._centres: Float[np.ndarray, "lists dim"] = np.empty((0, 0), np.float32)
         self._list_of: Int[np.ndarray, " rows"] = np.empty(0, np.int32)
         self._starts: Int[np.ndarray, " ends"] = np.zeros(1, np.int64)
@@ -107,13 +108,7 @@ class InvertedFile(Proposer):
         chosen = np.sort(rng.choice(len(vectors), min(len(vectors), _LEARNT * count), replace=False))
         rows: Float[np.ndarray, "lists dim"] = vectors[chosen]
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        if len(rows) <= count:
-            return rows
-        _, _, centres = self._kmeans(rows, count, metric="cos", max_iterations=_ROUNDS, seed=0)
-        # one that has lost all of its rows has no direction
-        centres = centres[np.linalg.norm(centres, axis=1) > 1e-6]
-        found: Float[np.ndarray, "lists dim"] = centres / np.linalg.norm(centres, axis=1, keepdims=True)
-        return found.astype(np.float32)
+        return rows if len(rows) <= count else spherical_kmeans(rows, count, rng)
 
     def _choose(self) -> None:
         """Measure in how many lists the best rows are, for each of `DEPTHS`."""
@@ -190,3 +185,29 @@ class InvertedFile(Proposer):
             rows.append(in_list)
             products.append(coarse)
         return np.concatenate(rows), np.concatenate(products)
+
+
+def spherical_kmeans(
+    rows: Float[np.ndarray, "rows dim"], count: int, rng: np.random.Generator, rounds: int = _ROUNDS
+) -> Float[np.ndarray, "lists dim"]:
+    """Find centres of unit length among rows of unit length, from random ones of them by Lloyd's algorithm.
+
+    Each round gives a row to the centre of the highest cosine, and a centre becomes its rows' mean, at unit length
+    (Dhillon and Modha, 2001); one that has lost all of its rows stays. The same generator gives the same centres.
+    """
+    # usearch's own takes a seed and has other centres each time: two servers of one store would find other rows
+    centres = rows[np.sort(rng.choice(len(rows), count, replace=False))]
+    for _ in range(rounds):
+        blocks = range(0, len(rows), _BLOCK)
+        nearest = np.concatenate(
+            [(rows[start : start + _BLOCK] @ centres.T).argmax(axis=1) for start in blocks]
+        )
+        counts = np.bincount(nearest, minlength=count)
+        held = np.flatnonzero(counts)
+        starts = np.cumsum(counts) - counts
+        sums = np.add.reduceat(rows[np.argsort(nearest, kind="stable")], starts[held])
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        # rows that cancel out have no direction
+        turned = lengths[:, 0] > 1e-6
+        centres[held[turned]] = sums[turned] / lengths[turned]
+    return centres

@@ -14,7 +14,7 @@ from limner.search.approximate import proposer_for, trial
 from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
-from limner.search.inverted_file import DEPTHS, InvertedFile
+from limner.search.inverted_file import DEPTHS, InvertedFile, spherical_kmeans
 from limner.search.query import Query
 from limner.search.snapshot import Snapshot
 from limner.search.store_files import StoreFiles
@@ -91,6 +91,34 @@ def test_few_rows(rows: int) -> None:
     lists = lists_of(matrix)
     for k in (1, 3, rows, rows + 5):
         assert agreement(lists, matrix[:3], min(k, rows)) == 1
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 5])
+def test_centres_are_the_means_of_their_rows(rounds: int) -> None:
+    rows = drawn(np.random.default_rng(4), 300, clusters=5).astype(np.float32)
+    centres = spherical_kmeans(rows, 40, np.random.default_rng(7), rounds)
+    twin = rows[np.sort(np.random.default_rng(7).choice(300, 40, replace=False))].astype(float)
+    for _ in range(rounds):
+        nearest = [int(np.argmax([row @ centre for centre in twin])) for row in rows.astype(float)]
+        for number in range(len(twin)):
+            total = sum(row for row, own in zip(rows.astype(float), nearest, strict=True) if own == number)
+            if (length := np.linalg.norm(total)) > 1e-6:
+                twin[number] = total / length
+    np.testing.assert_allclose(centres, twin, atol=1e-5)
+    assert np.linalg.norm(centres, axis=1) == pytest.approx(1, abs=1e-5)
+
+
+def test_centres_without_rows_stay() -> None:
+    rows = np.repeat(unit(np.eye(2, 4)).astype(np.float32), [40, 1], axis=0)
+    centres = spherical_kmeans(rows, 9, np.random.default_rng(0))
+    assert {tuple(centre) for centre in centres.round(5).tolist()} <= {(1, 0, 0, 0), (0, 1, 0, 0)}
+
+
+def test_two_servers_have_the_same_lists() -> None:
+    matrix = drawn(np.random.default_rng(5), 3000).astype(np.float32)
+    one, other = lists_of(matrix), lists_of(matrix.copy())
+    assert one._centres.tobytes() == other._centres.tobytes()
+    assert one._list_of.tolist() == other._list_of.tolist()
 
 
 def test_the_lists_are_those_of_the_nearest_centres() -> None:

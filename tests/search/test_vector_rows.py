@@ -171,11 +171,6 @@ changes = st.lists(
 )
 
 
-def of_the_first(rows: Rows, count: int, **_: Any) -> tuple[None, None, Rows]:
-    """In place of usearch's k-means, which gives other centres each time."""
-    return None, None, rows[:count].copy()
-
-
 @pytest.mark.slow
 # making a failing case smaller took minutes
 @settings(
@@ -192,7 +187,6 @@ def test_after_each_commit_it_answers_as_a_store_in_memory_that_is_read_anew(
     writer.add(*rng.permutation(200)[:begins].tolist())
     held: list[tuple[Snapshot, Rows]] = []
     lists, twins = InvertedFile(), InvertedFile()
-    lists._kmeans = twins._kmeans = of_the_first
     following: Snapshot | None = None
     for added, replaced, deleted, holds, searched in [(0, 0, 0, True, "lists"), *steps]:
         before = store.snapshot()
