@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -23,13 +23,17 @@ import json, os, signal, socket, sys
 
 tests = socket.socket(socket.AF_UNIX)
 tests.connect({address!r})
-for one in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-    signal.signal(one, lambda number, _: tests.send(bytes([number])))
 told = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
 socket.send_fds(tests, [len(told).to_bytes(4, "big")], [0, 1, 2])
 tests.sendall(told)
+for one in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(one, lambda number, _: tests.send(bytes([number])))
 sys.exit(tests.recv(1)[0])
 """
+
+
+# multiprocessing looks for processes that have ended whenever one begins, and two threads must not see the same end
+_LOCK = threading.Lock()
 
 
 @contextmanager
@@ -42,8 +46,10 @@ def forked_limner(folder: Path) -> Iterator[str]:
         listening.bind(str(address))
         listening.listen()
         threading.Thread(target=_listen, args=(listening,), daemon=True).start()
-        yield _PROGRAM.format(python=sys.executable, address=str(address))
-        listening.shutdown(socket.SHUT_RDWR)
+        try:
+            yield _PROGRAM.format(python=sys.executable, address=str(address))
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
 
 
 def _listen(listening: socket.socket) -> None:
@@ -59,11 +65,12 @@ def _listen(listening: socket.socket) -> None:
 def _answer(program: socket.socket) -> None:
     with program:
         length, streams, _, _ = socket.recv_fds(program, 4, 3)
-        with program.makefile("rb") as file:
-            arguments, folder, environment = json.loads(file.read(int.from_bytes(length, "big")))
+        told = program.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
+        arguments, folder, environment = json.loads(told)
         # as connections, which a process can be given
         given = [Connection(stream) for stream in streams]
-        process = started(_limner, arguments, folder, *given, environment=environment)
+        with _LOCK:
+            process = started(_limner, arguments, folder, *given, environment=environment)
         for stream in given:
             stream.close()
         while program in wait([program, process.sentinel]):
@@ -72,11 +79,14 @@ def _answer(program: socket.socket) -> None:
                 break
             assert process.pid is not None
             os.kill(process.pid, number[0])
-        process.join()
+        wait([process.sentinel])
+        with _LOCK:
+            process.join()
         code = process.exitcode
         assert code is not None
-        # as a shell tells a signal
-        program.sendall(bytes([code if code >= 0 else 128 - code]))
+        # as a shell tells a signal; a program that was killed hears it no more
+        with suppress(OSError):
+            program.sendall(bytes([code if code >= 0 else 128 - code]))
 
 
 def _limner(arguments: list[str], folder: str, *streams: Connection) -> None:

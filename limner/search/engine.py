@@ -400,10 +400,11 @@ class Engine:
 
     def _proposer(self, snapshot: Snapshot) -> Proposer | None:
         """Return the graph or lists for a snapshot; None for a store that is searched exactly."""
+        made = self._approximate
+        # a small one lets go of what it held, which may have been deleted; and a store may grow beyond memory
         if self.approximate_from is None or len(snapshot.vectors) < self.approximate_from:
-            return None
-        # a store may grow beyond memory
-        if isinstance(self._approximate, InvertedFile) != snapshot.vectors.on_disk:
+            self._approximate = None
+        elif made is None or isinstance(made, InvertedFile) != snapshot.vectors.on_disk:
             self._approximate = proposer_for(snapshot)
         return self._approximate
 
@@ -430,10 +431,11 @@ class Engine:
         like: str | None,
     ) -> Found | None:
         """Find rows by a graph or lists, without the image of `like`; None while they are built."""
-        assert self._approximate is not None
+        if (proposer := self._proposer(snapshot)) is None:
+            return None
         if len(rows) + (like is not None) < len(snapshot.vectors):
-            return self._approximate.proposed(snapshot, vector, count, rows)
-        proposed = self._approximate.proposed(snapshot, vector, count + (like is not None))
+            return proposer.proposed(snapshot, vector, count, rows)
+        proposed = proposer.proposed(snapshot, vector, count + (like is not None))
         if proposed is None or like is None:
             return proposed
         found, scores = proposed

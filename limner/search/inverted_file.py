@@ -95,7 +95,8 @@ class InvertedFile(Proposer):
         """Lists of a snapshot's rows, as far as they were there before, and the rows that are left."""
         lists = np.empty(len(snapshot.vectors), np.int32)
         left = np.ones(len(lists), bool)
-        if self._snapshot is not None:
+        # an erasure writes a new table, which numbers its rows anew
+        if self._snapshot is not None and self._snapshot.table == snapshot.table:
             same, places = self._snapshot.places_of(snapshot.columns[ROW].to_numpy())
             lists[same] = self._list_of[places]
             left[same] = False

@@ -147,6 +147,10 @@ class Ranking:
         return sure
 
 
+_COPIED = 1 << 15
+"""Rows of a disk that are brought into memory to find near duplicates; more are read again for each group."""
+
+
 def best_of_identities(
     ranked: Int[np.ndarray, " ranked"], identities: Sequence[str | None], k: int
 ) -> list[tuple[int, int]]:
@@ -183,9 +187,8 @@ def best_of_near_duplicates(
     """
     free = np.ones(len(ranked), bool)
     best: list[tuple[int, int]] = []
-    # a copy in the order of the ranking makes the products short, but for the whole gallery it would be as large as it,
-    # and from a disk all would be read at once
-    is_few = 2 * len(ranked) < len(vectors) and not vectors.on_disk
+    # a copy in the order of the ranking makes the products short, but for the whole gallery it would be as large as it
+    is_few = len(ranked) <= _COPIED if vectors.on_disk else 2 * len(ranked) < len(vectors)
     ranked_vectors = vectors[ranked] if is_few else None
     for place in range(len(ranked)):
         if len(best) == k:

@@ -16,7 +16,7 @@ ON_DISK_FROM = 2 << 30
 """Bytes of float32 from which a matrix is in a file; the system keeps in memory what there is room for."""
 
 _SPARE = 10
-"""A file has room for one row more for so many that there are: until it is used up no commit copies the others."""
+"""A file has one spare row for so many that there are: until these are used up no commit copies the others."""
 
 
 def is_for_disk(rows: int, dim: int) -> bool:
@@ -51,8 +51,9 @@ def scratch_matrix(rows: int, dim: int) -> Float[np.ndarray, "rows dim"]:
 class ScratchFile:
     """Vectors of successive snapshots in one file, each in a slot; a vector that several have is there once.
 
-    A slot that no snapshot reads any more is overwritten with zeros and given to another vector: of a picture that was
-    erased nothing stays in the file. The snapshots may be used and dropped by any thread.
+    While any snapshot reads the file, a slot that none reads any more is overwritten with zeros and given to another
+    vector, so that of a picture that was deleted nothing stays there. With the last snapshot the file itself goes, and
+    its blocks are the disk's as they are. The snapshots may be used and dropped by any thread.
     """
 
     def __init__(self, rows: int, dim: int) -> None:
@@ -65,7 +66,7 @@ class ScratchFile:
         self._dropped: deque[Int[np.ndarray, " rows"]] = deque()
 
     def take(self, kept: Int[np.ndarray, " kept"], count: int) -> Int[np.ndarray, " fresh"] | None:
-        """Note a snapshot that reads some slots of another one, which lives, and find `count` free slots for it.
+        """Note a snapshot that keeps some slots of one that is still in use, and find `count` free slots for it.
 
         Returns None, and notes nothing, without room, or where more than half of the file would be empty.
         """

@@ -63,7 +63,7 @@ class Table:
 
         `store`: id of the store, which the record must name.
         """
-        self.name = name
+        self.name, self.store = name, store
         self.begun = False
         """True if the manifest says that the table has been made; whoever reads that sets it."""
         self.commits = Commits(self.folder, name, store)

@@ -56,7 +56,8 @@ class VectorRows:
             order = np.argsort(before.slots[held])
             same, held = same[order], held[order]
         if not is_for_disk(count, dim):
-            # filled in place: at its peak a first reading takes 2.2 times the vectors, where it took 3.8 before
+            # filled in place: at its peak a first reading takes 2.2 times the vectors, where it took 3.8 before. The
+            # query after a commit at 100,000 × 512 takes 0.3 to 0.75 s more for the copy; reading all took up to 1.4
             made = cls(np.empty((count, dim), np.float32))
             made._copy(before, same, held)
             return made

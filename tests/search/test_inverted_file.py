@@ -204,6 +204,17 @@ def test_follows_changes(data: st.DataObject) -> None:
         assert lists.update(snapshot) == 0
 
 
+def test_rows_of_another_table_are_others() -> None:
+    matrix = drawn(np.random.default_rng(6), 2000).astype(np.float32)
+    numbers = pa.table({ROW: pa.array(np.arange(2000), pa.uint64())})
+    lists = InvertedFile()
+    lists.update(Snapshot(1, Vectors(matrix, on_disk=True), numbers, table=("store", "pictures")))
+    # an erasure has written them anew, in another order
+    after = Snapshot(2, Vectors(matrix[::-1].copy(), on_disk=True), numbers, table=("store", "pictures-2"))
+    assert lists.update(after) == 2000
+    assert lists._list_of.tolist() == lists_of(after.matrix)._list_of.tolist()
+
+
 def test_what_fails_leaves_the_lists_that_were_there(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = drawn(np.random.default_rng(10), 1000)
     lists = lists_of(matrix)
@@ -266,6 +277,22 @@ def test_a_store_on_disk_is_searched_by_lists_with_conditions(store: StoreFiles)
     for query in (Query(text="blue", group="near", k=3), Query(text="blue", offset=3, where=camera)):
         assert engine.answer(query) == exact.answer(query)
     assert len(asked) == len(queries)
+
+
+def test_a_store_that_has_shrunk_lets_its_lists_go(store: StoreFiles) -> None:
+    engine = Engine(store, FakeEncoder(), approximate_from=100)
+    engine.answer(Query(text="blue"))
+    assert isinstance(engine._approximate, InvertedFile)
+    engine._approximate.wait()
+    assert store.snapshot().table == (store.manifest.id, store.manifest.table("pictures"))
+    engine.approximate_from = len(store.snapshot().vectors) + 1
+    expected = engine.answer(Query(text="blue")).hits
+    assert engine._approximate is None
+    # and has new ones when it has grown
+    engine.approximate_from = 100
+    assert engine.answer(Query(text="blue")).hits == expected
+    assert isinstance(engine._approximate, InvertedFile)
+    engine._approximate.wait()
 
 
 def test_exact_search_of_a_store_on_disk_is_that_in_memory(

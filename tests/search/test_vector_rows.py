@@ -436,7 +436,7 @@ def test_rows_that_cannot_be_read_leave_nothing_in_the_file(
     assert later.matrix.tobytes() == vectors_of(later).tobytes()
 
 
-def test_without_room_for_a_new_file_the_last_snapshot_answers(
+def test_without_room_for_a_new_file_snapshots_in_use_answer(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*given: object) -> None:
