@@ -281,11 +281,11 @@ OTHERS = {
         ),
     ),
     "sharded_classes": Claim(
-        "of processes that share a classifier over 250,000 classes each has its part of one's memory and a tenth of "
+        "of processes that share a classifier over a million classes each has its part of one's memory and a tenth of "
         "one's at most, in a step and when the state is written and read",
         tuple(
             Limit(
-                f"a classifier over 250,000 classes in {count} processes: memory of each, {moment}",
+                f"a classifier over a million classes in {count} processes: memory of each, {moment}",
                 ("peak_bytes", moment, f"each of {count} processes"),
                 "× one process",
                 at_most=limit,

@@ -1,9 +1,9 @@
-"""A classifier over 250,000 classes sharded over two and four processes, against one that holds it: memory of each.
+"""A classifier over a million classes sharded over two and four processes, against one that holds it: memory of each.
 
 Claim: of N processes each takes at most 1/N of one's memory and a tenth of one's: in a step of SGD with momentum, when
 the state of the training is written, and when it is read. Each process's anonymous memory at its highest, above what it
 has before the classifier is made. Images and sentences, batch 128 over all processes, 512 columns, blocks of 4,096:
-`python -m benchmarks.sharded_classes`, with 4 GB of memory and of disk; `--classes N` takes another number.
+`python -m benchmarks.sharded_classes`, with 8 GB of memory and of disk; `--classes N` takes another number.
 """
 
 import argparse
@@ -30,7 +30,7 @@ MOMENTS = ("a step", "the state written", "the state read")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--classes", type=int, default=sized(250_000, 2_000))
+    parser.add_argument("--classes", type=int, default=sized(1_000_000, 2_000))
     classes: int = parser.parse_args().classes
     peaks: dict[str, dict[str, int]] = {moment: {} for moment in MOMENTS}
     losses = []

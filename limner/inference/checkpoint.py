@@ -188,7 +188,7 @@ def read_checkpoint(
         # one after the other: what is not asked for is in memory only while the digest takes it
         for name in sorted(handle.keys()):
             held, shape = rows(name), tuple(handle.get_slice(name).get_shape())
-            # as a whole what has no such rows, for whoever asked to tell
+            # a tensor without such rows is read whole: whoever asked tells what is wrong with it
             if held is None or not shape or held.stop > shape[0]:
                 held = slice(None)
             # opening the file again takes longer than to read a small one

@@ -43,7 +43,6 @@ _PRODUCTS = 1 << 20
 _WAITING = 1 << 20
 """Pairs of a query and a row, 20 MiB, that wait for their exact score before the worse of them are dropped."""
 
-
 # a row is a read of its own from a disk
 _READ = 1024
 """Rows of a matrix on disk that are scored at once; of more, codes say which."""
@@ -83,24 +82,24 @@ class Vectors(VectorRows):
         self.coded: Coded | None = None
         """Codes in another order, from `arrange` on."""
         # those of the rows before, until there are codes of these rows
-        self._earlier: _Known | None = None
+        self._codes_before: _Known | None = None
         self._is_searched = False
 
     def take_codes(
         self, before: "Vectors", same: Int[np.ndarray, " same"], held: Int[np.ndarray, " same"]
     ) -> None:
         """Note that rows `same` have the vectors of rows `held` of `before`: on disk their codes are not made anew."""
-        if self.on_disk and (known := before._known()) is not None:
+        if self.on_disk and (known := before._available_codes()) is not None:
             codes, places = known
-            own = np.full(len(self), -1, np.int32)
-            own[same] = places[held]
-            self._earlier = codes, own
+            places_in_codes = np.full(len(self), -1, np.int32)
+            places_in_codes[same] = places[held]
+            self._codes_before = codes, places_in_codes
 
     def prepare(self) -> None:
         """Make the codes, unless the rows are few; those of 100,000 × 512 take 0.15 s."""
         if self._codes is None and self.coded is None and len(self) >= CODED_FROM:
-            self._codes = self._made() if self.on_disk else Int8Codes.of(self.stored)
-            self._earlier = None
+            self._codes = self._make_codes() if self.on_disk else Int8Codes.of(self.stored)
+            self._codes_before = None
             # another thread may have arranged them meanwhile: once is enough
             if self.coded is not None:
                 self._codes = None
@@ -109,23 +108,23 @@ class Vectors(VectorRows):
         """Bring the codes into this order of the rows, in place of those that there are; make what is not there."""
         places = np.empty_like(order)
         places[order] = np.arange(len(order), dtype=order.dtype)
-        codes = self._made(order)
+        codes = self._make_codes(order)
         self.coded = None if codes is None else Coded(codes, order, places)
         self._codes = None
-        self._earlier = None
+        self._codes_before = None
 
-    def _known(self) -> _Known | None:
+    def _available_codes(self) -> _Known | None:
         """The codes that there are."""
         # in this order: another thread may bring them from the first state to the last, and sets before it removes
-        earlier, codes, coded = self._earlier, self._codes, self.coded
+        before, codes, coded = self._codes_before, self._codes, self.coded
         if coded is not None:
             return coded.codes, coded.places
-        return earlier if codes is None else (codes, np.arange(len(self), dtype=np.int32))
+        return before if codes is None else (codes, np.arange(len(self), dtype=np.int32))
 
-    def _made(self, order: Int[np.ndarray, " rows"] | None = None) -> Int8Codes | None:
+    def _make_codes(self, order: Int[np.ndarray, " rows"] | None = None) -> Int8Codes | None:
         """Codes of all rows in some order, or in their own; None without a kernel to read them with."""
         rows = np.arange(len(self)) if order is None else order
-        known = self._known()
+        known = self._available_codes()
         if known is not None and len(known[0].codes):
             places = known[1][rows]
             # one index for all: what -1 brings, of the last row, is written over
@@ -145,18 +144,18 @@ class Vectors(VectorRows):
         self, query: Float[np.ndarray, " dim"], rows: Int[np.ndarray, " some"] | None = None
     ) -> Float[np.ndarray, " some"]:
         """Dot products of a query with some rows, or with all; each is a sum of its own, so copies score equally."""
-        at = self.slots if rows is None else self.places(rows)
+        stored_places = self.slots if rows is None else self.places(rows)
         # numpy sums a row of up to 8,192 numbers in one way wherever it stands; longer ones only beside other rows.
         # not `matrix @ query`: BLAS sums the last rows of odd sizes in another order, which would order copies. On one
         # thread it takes 17 ms of 100,000 × 512 where this takes 11
-        if at is None or 2 * len(at) > len(self.stored):
+        if stored_places is None or 2 * len(stored_places) > len(self.stored):
             scores: Float[np.ndarray, " rows"] = np.einsum("nd,d->n", self.stored, query)
-            return scores if at is None else scores[at]
-        scores = np.empty(len(at), np.float32)
-        order = None if self.slots is None else np.argsort(at)
-        for start in range(0, len(at), _BLOCK):
+            return scores if stored_places is None else scores[stored_places]
+        scores = np.empty(len(stored_places), np.float32)
+        order = None if self.slots is None else np.argsort(stored_places)
+        for start in range(0, len(stored_places), _BLOCK):
             part = slice(start, start + _BLOCK) if order is None else order[start : start + _BLOCK]
-            scores[part] = np.einsum("nd,d->n", self.stored[at[part]], query)
+            scores[part] = np.einsum("nd,d->n", self.stored[stored_places[part]], query)
         return scores
 
     def first(
@@ -183,8 +182,8 @@ class Vectors(VectorRows):
         self, query: Float[np.ndarray, " dim"], k: int, rows: Int[np.ndarray, " some"] | None
     ) -> Int[np.ndarray, " near"] | None:
         """Find rows that the first k are among, by the codes; without codes return all that were given."""
-        # codes of the rows before are soon those of these
-        if self._is_searched or self._earlier is not None:
+        # with the codes of the rows before, those of these rows take little time
+        if self._is_searched or self._codes_before is not None:
             self.prepare()
         self._is_searched = True
         # another thread may arrange them meanwhile

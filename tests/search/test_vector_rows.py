@@ -211,8 +211,10 @@ def test_after_each_commit_it_answers_as_a_store_in_memory_that_is_read_anew(
         assert now.vectors[len(twin.vectors) // 2].tobytes() == twin.matrix[len(twin.vectors) // 2].tobytes()
         if searched:
             expect_alike(now.vectors, twin.vectors, now.meeting((CAMERA,)), seed)
-            assert now.vectors._codes is not None
-            expect_codes(now.vectors._codes, twin.matrix)
+            # of eight rows and fewer all are scored
+            assert (now.vectors._codes is not None) == (len(twin.vectors) > 8)
+            if now.vectors._codes is not None:
+                expect_codes(now.vectors._codes, twin.matrix)
         if searched == "lists":
             # theirs follows in memory
             following = Snapshot(1, Vectors(twin.matrix), twin.columns)

@@ -179,7 +179,7 @@ def test_codes_that_are_arranged_while_they_are_made_are_there_once(monkeypatch:
     rng = np.random.default_rng(0)
     matrix = clusters(rng, 2000, 8).astype(np.float32)
     vectors = Vectors(matrix, on_disk=True)
-    made = vectors._made
+    made = vectors._make_codes
 
     def late(order: Rows | None = None) -> Int8Codes | None:
         codes = made(order)
@@ -187,7 +187,7 @@ def test_codes_that_are_arranged_while_they_are_made_are_there_once(monkeypatch:
             vectors.arrange(rng.permutation(2000).astype(np.int32))
         return codes
 
-    monkeypatch.setattr(vectors, "_made", late)
+    monkeypatch.setattr(vectors, "_make_codes", late)
     vectors.prepare()
     assert vectors.coded is not None
     assert vectors._codes is None
