@@ -4,7 +4,7 @@ pyproject.toml lets jaxtyping decorate each function of limner. Its decorator bi
 each call, checks them twice and keeps the lengths of axes, whether or not there is an array among them: 40 % of what
 the tests computed. beartype alone checks the same types, and the lengths of axes need a memory during the call alone.
 In each test the first calls of a function are checked: what thousands of further ones are given is made by the same
-code, and checking those took a third of what was left.
+code, and checking those took a fifth of what was left.
 
 Modules that are imported after this one are checked so.
 """

@@ -64,8 +64,8 @@ class Snapshot:
             no_rows = np.empty(0, np.int64)
             same, held = (no_rows, no_rows) if before is None else before.places_of(numbers)
             known = None if before is None else before.vectors
-            vectors = Vectors.following(known, len(numbers), dim, same, held)
             fresh = np.delete(np.arange(len(numbers)), same)
+            vectors = Vectors.following(known, dim, same, held, fresh)
             if table.fill(vectors.stored, vectors.places(fresh), numbers[fresh], "vector"):
                 if known is not None:
                     vectors.take_codes(known, same, held)

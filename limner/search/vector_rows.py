@@ -40,17 +40,17 @@ class VectorRows:
     def following(
         cls: type[R],
         before: "VectorRows | None",
-        count: int,
         dim: int,
         same: Int[np.ndarray, " same"],
         held: Int[np.ndarray, " same"],
+        others: Int[np.ndarray, " others"],
     ) -> R:
-        """Make `count` rows, of which `same` have the vectors of rows `held` of `before`; the caller writes the others.
+        """Make rows, of which `same` have the vectors of rows `held` of `before`; the caller writes the `others`.
 
         In memory those are copied. On disk both share a file as long as it has room. Raises `StoreError` without room
         for a new file.
         """
-        others = np.delete(np.arange(count), same)
+        count = len(same) + len(others)
         if before is not None and before.slots is not None:
             # what is copied is read as it lies
             order = np.argsort(before.slots[held])

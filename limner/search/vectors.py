@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.search.int8_codes import Int8Codes, rounding
-from limner.search.scratch import ScratchFile
 from limner.search.vector_rows import VectorRows
 
 Found = tuple[Int[np.ndarray, " found"], Float[np.ndarray, " found"]]
@@ -69,21 +68,12 @@ class Vectors(VectorRows):
     rows are read where codes do not rule them out, and the codes of rows that stay are those of the rows before.
     """
 
-    def __init__(
-        self,
-        stored: Float[np.ndarray, "stored dim"],
-        *,
-        on_disk: bool = False,
-        slots: Int[np.ndarray, " rows"] | None = None,
-        file: ScratchFile | None = None,
-    ) -> None:
-        super().__init__(stored, on_disk=on_disk, slots=slots, file=file)
-        self._codes: Int8Codes | None = None
-        self.coded: Coded | None = None
-        """Codes in another order, from `arrange` on."""
-        # those of the rows before, until there are codes of these rows
-        self._codes_before: _Known | None = None
-        self._is_searched = False
+    _codes: Int8Codes | None = None
+    coded: Coded | None = None
+    """Codes in another order, from `arrange` on."""
+    # those of the rows before, until there are codes of these rows
+    _codes_before: _Known | None = None
+    _is_searched = False
 
     def take_codes(
         self, before: "Vectors", same: Int[np.ndarray, " same"], held: Int[np.ndarray, " same"]
