@@ -218,7 +218,8 @@ def files_of(table: StorePath, known: Mapping[str, tuple[int, str]]) -> dict[str
     # the manifest holds the names of its files as plain text; others belong to older versions
     content = versions[0].read_bytes()
     files = [versions[0], *(path for path in (table / "data").glob("*") if path.name.encode() in content)]
-    files += (table / "_deletions").glob("*")
+    # under another name, with a point first, as long as it is being written
+    files += (path for path in (table / "_deletions").glob("*") if not path.name.startswith("."))
     names = {str(path.relative_to(table)): path for path in files}
     # a commit may make several versions, as the first one and compaction do
     made = list(takewhile(lambda path: str(path.relative_to(table)) not in known, versions))

@@ -75,7 +75,12 @@ class Integrity:
             return
         known = record.done.files
         # before the rows: what is damaged later has another checksum than the one that counts from now on
-        unsealed = {name: found for name, found in files_of(self._path, known).items() if name not in known}
+        try:
+            files = files_of(self._path, known)
+        except OSError as error:
+            # a writer that is alive has removed one meanwhile; whoever called this looks again
+            raise self.unreadable(str(error.strerror or error), error.errno) from None
+        unsealed = {name: found for name, found in files.items() if name not in known}
         if unsealed != self._unsealed:
             # all rows: LanceDB does not say which of them lie in which file
             for _ in self._compared(table):

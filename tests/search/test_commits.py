@@ -158,6 +158,16 @@ def test_another_folder_has_no_files(tmp_path: Path) -> None:
     assert files_of(tmp_path / "nothing", {}) == {}
 
 
+def test_a_file_that_is_being_written_is_of_no_version(files: StoreFiles) -> None:
+    """LanceDB writes deletions under another name first, which is gone a moment later."""
+    files.delete([key_of("/a")])
+    table = Path(str(files.folder)) / "pictures-1.lance"
+    before = files_of(table, {})
+    assert any(name.startswith("_deletions/") for name in before)
+    (table / "_deletions" / ".tmpABC123").write_bytes(b"a part")
+    assert files_of(table, {}) == before
+
+
 def test_every_column_is_in_a_digest(files: StoreFiles) -> None:
     schema = files.table.schema
     rows = files.table.all(schema.names).slice(0, 1)

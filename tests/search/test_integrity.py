@@ -3,8 +3,9 @@
 A value is found in LanceDB's files by its bytes, and one bit of it is changed, as no structure of a file would notice.
 """
 
+import errno
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ import numpy as np
 import pytest
 
 from limner.errors import StoreError
-from limner.search.commits import Commits, Record, file_digest
+from limner.search.commits import Commits, Record, file_digest, files_of
 from limner.search.erasable import erasable
 from limner.search.erase import erase
 from limner.search.index import reindex
 from limner.search.row_digests import DIGEST, VECTOR_DIGEST
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
+from limner.search.store_path import StorePath
 from limner.search.table import Table
 from limner.search.verify import verify
 from tests.search.erasing import Encoder, add, answers, made, store_of
@@ -368,3 +370,21 @@ def test_a_search_reads_nothing_while_nothing_changes(
             for _ in range(3):
                 assert READINGS["search"](files) == right
         assert not touched
+
+
+def test_a_reader_looks_again_if_a_writer_removes_a_file_meanwhile(
+    copied: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copied("later")
+    right = READINGS["list"](StoreFiles.open(folder, check=False))
+    looks: list[object] = []
+
+    def listed(path: StorePath, known: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
+        looks.append(path)
+        if len(looks) == 1:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return files_of(path, known)
+
+    monkeypatch.setattr("limner.search.integrity.files_of", listed)
+    assert READINGS["list"](StoreFiles.open(folder, check=False)) == right
+    assert len(looks) > 1
