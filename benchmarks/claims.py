@@ -20,6 +20,7 @@ class Limit:
     - `unit`: what the limit's number is followed by.
     - `of`: keys of another figure, of which the limit is a multiple; where several fit, the smallest counts.
     - `amx`: the kind of processor that the limit is for; None = any.
+    - `gap`: what keeps it from the limit and what would close the gap, in Markdown of `docs/`; shown where it misses.
     """
 
     work: str
@@ -29,6 +30,7 @@ class Limit:
     at_least: float | None = None
     of: Path | None = None
     amx: bool | None = None
+    gap: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,51 @@ class Claim:
     def content(self) -> dict[str, Any]:
         """The keys of a result file."""
         limits = [
-            {key: value for key, value in asdict(one).items() if value is not None} for one in self.limits
+            {key: value for key, value in asdict(one).items() if value is not None and key != "gap"}
+            for one in self.limits
         ]
         return {"claim": self.text, "limits": limits}
 
 
 _RATIO = ("groups", "*", "limner", "ratio")
 _PRODUCT = "× the product in float32"
+
+# what keeps a figure from its limit, by the log's profiles
+_READING = (
+    "one thread reads the codes, a quarter of the vectors' bytes, and NumPy's product has both cores; with one thread "
+    "each it takes 0.22 to 0.26 of the product. Two threads of Python over halves of the codes were slower. A kernel "
+    "with threads of its own, or codes of four bits, would close the gap "
+    "([log](log/2026-11-27.md#exact-search-below-its-own-product))."
+)
+_LOOKING = (
+    "the products are those of the reference; beside them 6.4 million are compared with what they have to reach. A "
+    "product in int8 by processors that have one (VNNI) would close the gap, at the price of a second way to search "
+    "([log](log/2026-11-27.md#exact-search-below-its-own-product))."
+)
+_IMPORTS = (
+    "packages that a search imports take nearly all of it (`import_s` in the file). What is left is OpenVINO's own "
+    "start ([log](log/2026-11-27.md#the-demo-a-cold-search-and-evaluation-on-an-idle-machine))."
+)
+_MEASURES = (
+    "what is done with each product takes 0.33 of the product's time: overlap-S needs the bin of each score, and the "
+    "ranks two comparisons. Threads would help the clock, not the processor's time; without overlap-S it takes 1.24 "
+    "([log](log/2026-11-27.md#both-directions-of-an-evaluation-from-one-product))."
+)
+_SEXTUPLES = (
+    "where a tenth of the samples violate, 84 % of a step are matrix products of the network, so that fp32 allows 26 "
+    "times the loop at most; the search alone is 39 times as fast. Arithmetic in bf16, or one pass of the network for "
+    "search and step, would close the gap "
+    "([log](log/2026-11-27.md#mnils-step-and-the-text-cnn-without-bf16-what-fp32-allows))."
+)
+_DEMO = (
+    "its 44 epochs are 68 TFLOP, of which two cores without bf16 do 0.16 a second in bare products: 410 s. A smaller "
+    "network or fewer epochs would change what it finds "
+    "([log](log/2026-11-27.md#the-demo-a-cold-search-and-evaluation-on-an-idle-machine))."
+)
+_SUITE = (
+    "a fifth of it records towers for export, and each worker takes half a minute to import and collect "
+    "([log](log/2026-11-27.md#what-tests-recorded-again-because-of-a-folders-name))."
+)
 
 SPEED = {
     "decode": Claim(
@@ -71,13 +111,18 @@ SPEED = {
         "exact search for one query takes at most 0.35 times the product in float32, for 64 at most 1",
         (
             Limit(
-                "exact search, one query", ("groups", "*one query", "limner", "ratio"), _PRODUCT, at_most=0.35
+                "exact search, one query",
+                ("groups", "*one query", "limner", "ratio"),
+                _PRODUCT,
+                at_most=0.35,
+                gap=_READING,
             ),
             Limit(
                 "exact search, 64 together",
                 ("groups", "*64 queries", "limner", "ratio"),
                 _PRODUCT,
                 at_most=1.0,
+                gap=_LOOKING,
             ),
         ),
         reference="`matrix @ query` of NumPy",
@@ -102,6 +147,7 @@ SPEED = {
                 ("cpu_s", "export*"),
                 "s of processor time",
                 at_most=1.3,
+                gap=_IMPORTS,
             ),
         ),
     ),
@@ -138,6 +184,7 @@ SPEED = {
                 ("groups", "*beside one product", "limner, all measures", "ratio"),
                 "× the product of all pairs, block by block",
                 at_most=1.1,
+                gap=_MEASURES,
             ),
         ),
     ),
@@ -145,7 +192,11 @@ SPEED = {
         "a step of MNiL is 40 times as fast as the paper's loop, in memory that does not grow with the set",
         (
             Limit(
-                "a step of MNiL", ("groups", "step, *", "limner", "ratio"), "× the paper's loop", at_least=40
+                "a step of MNiL",
+                ("groups", "step, *", "limner", "ratio"),
+                "× the paper's loop",
+                at_least=40,
+                gap=_SEXTUPLES,
             ),
             Limit(
                 "a step of MNiL: memory for 10⁷ pairs",
@@ -177,7 +228,7 @@ SPEED = {
     ),
     "demo": Claim(
         "`limner demo` takes at most 4 minutes",
-        (Limit("`limner demo`", ("seconds", "limner demo"), "s", at_most=240),),
+        (Limit("`limner demo`", ("seconds", "limner demo"), "s", at_most=240, gap=_DEMO),),
         command="python -m benchmarks.whole_runs demo",
     ),
     "index_start": Claim(
@@ -189,7 +240,7 @@ SPEED = {
     ),
     "ci": Claim(
         "`.ci/run` takes at most 15 minutes",
-        (Limit("the checks and the whole test suite", ("seconds", ".ci/run"), "s", at_most=900),),
+        (Limit("the checks and the whole test suite", ("seconds", ".ci/run"), "s", at_most=900, gap=_SUITE),),
         command="python -m benchmarks.whole_runs ci",
     ),
     "trainer_speed": Claim(

@@ -22,9 +22,10 @@ def performance_page(note: str, results: Path = RESULTS) -> str:
         "# Performance",
         "What limner promises about speed and memory, and what was measured. Each row is a limit of "
         "`benchmarks/claims.py` and a figure of the benchmark's file in `benchmarks/results/`; a row that misses its "
-        "target says so. Machines are shared, so most targets are ratios: the reference and limner take turns in one "
-        "run. A result is that of its [machine and date](#how-it-was-measured); where one file has several figures "
-        "for a row, the range stands here, and the worst of them counts.",
+        "target says so, and its section says what keeps it from there. Machines are shared, so most targets are "
+        "ratios: the reference and limner take turns in one run. A result is that of its "
+        "[machine and date](#how-it-was-measured); where one file has several figures for a row, the range stands "
+        "here, and the worst of them counts.",
         "`make bench` runs a short form of all benchmarks that need no data, writes no result, and shows only that "
         "they run.",
         "## Targets",
@@ -98,11 +99,13 @@ def _fitting(content: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, .
 
 
 def _section(name: str, claim: Claim, result: Mapping[str, Any]) -> str:
+    found = [(limit, keys, value) for limit in claim.limits for keys, value in figures(limit, result)]
     rows = [
         f"| {_key(keys)} | {_number(value)} | {_target(limit)} | {verdict(limit, [value])} |"
-        for limit in claim.limits
-        for keys, value in figures(limit, result)
+        for limit, keys, value in found
     ]
+    missed = dict.fromkeys(limit for limit, _, value in found if not _holds(limit, value))
+    gaps = [f"Why {limit.work} misses its target: {limit.gap}" for limit in missed if limit.gap]
     reference = result.get("reference") or claim.reference
     lines = [
         f"### {name}",
@@ -115,6 +118,8 @@ def _section(name: str, claim: Claim, result: Mapping[str, Any]) -> str:
     ]
     if rows:
         lines += ["", "| figure | value | target | |", "|---|---|---|---|", *rows]
+    for gap in gaps:
+        lines += ["", gap]
     return "\n".join(lines)
 
 

@@ -90,3 +90,20 @@ def test_claims_have_scripts_and_bounds() -> None:
         assert (RESULTS.parents[1] / f"{module}.py").exists(), name
         for limit in claim.limits:
             assert (limit.at_most is None) != (limit.at_least is None), limit
+
+
+@pytest.mark.parametrize("name", [name for name in CLAIMS if (RESULTS / f"{name}.json").exists()])
+def test_a_miss_says_what_keeps_it(name: str) -> None:
+    result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    for limit in CLAIMS[name].limits:
+        values = [value for _, value in figures(limit, result)]
+        assert verdict(limit, values) != MISSED or limit.gap, limit.work
+
+
+def test_gaps_stand_with_misses_alone(tmp_path: Path) -> None:
+    [one, several] = CLAIMS["exact_search"].limits
+    result = _groups(few_one_query=0.3514, few_64_queries=0.9)
+    (tmp_path / "exact_search.json").write_text(json.dumps(result), encoding="utf-8")
+    page = performance_page("<!-- -->", tmp_path)
+    assert page.count(f"Why {one.work} misses its target: {one.gap}") == 1
+    assert several.gap not in page

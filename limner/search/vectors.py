@@ -208,9 +208,14 @@ class Vectors(VectorRows):
         # product and score are both sums in float32; twice, since the norms are such sums, too
         errors = 2 * rounding(queries.shape[1]) * self._longest * np.linalg.norm(queries, axis=1)
         waiting = _Waiting(k, errors)
-        block = max(k, _PRODUCTS // asked)
+        block = min(count, max(k, _PRODUCTS // asked))
+        # one memory for all blocks: the system hands out each page of new memory by itself
+        memory = np.empty(asked * block, np.float32)
         for start in range(0, count, block):
-            waiting.add(start, queries @ self.stored[start : start + block].T)
+            rows_of_block = self.stored[start : start + block]
+            products = memory[: asked * len(rows_of_block)].reshape(-1, asked)
+            # rows first: two threads of OpenBLAS take 52 ms for 100,000 × 512 and 64 queries, queries first 60
+            waiting.add(start, np.matmul(rows_of_block, queries.T, out=products))
             # of rows that are nearly all the same nearly all may be among the first
             if waiting.count > _WAITING:
                 return [self.first(query, k) for query in queries]
@@ -246,13 +251,13 @@ class _Waiting:
         self._floors: Float[np.ndarray, " queries"] | None = None
         self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
-    def add(self, start: int, products: Float[np.ndarray, "queries rows"]) -> None:
+    def add(self, start: int, products: Float[np.ndarray, "rows queries"]) -> None:
         """Take the products of the rows from `start` on; the first ones are of at least k rows."""
         if self._floors is None:
             # some are enough to begin with: `_sift` raises it
-            self._floors = self._reached(products[:, : max(self.k, 4 * _BLOCK)])
-        places = np.flatnonzero(products >= self._floors[:, None])
-        queries, rows = np.divmod(places, products.shape[1])
+            self._floors = self._reached(products[: max(self.k, 4 * _BLOCK)].T)
+        places = np.flatnonzero(products >= self._floors)
+        rows, queries = np.divmod(places, products.shape[1])
         self._parts.append((start + rows, queries, products.ravel()[places]))
         self.count += len(places)
         if self.count > _WAITING:
