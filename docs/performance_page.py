@@ -104,8 +104,7 @@ def _section(name: str, claim: Claim, result: Mapping[str, Any]) -> str:
         f"| {_key(keys)} | {_number(value)} | {_target(limit)} | {verdict(limit, [value])} |"
         for limit, keys, value in found
     ]
-    missed = dict.fromkeys(limit for limit, _, value in found if not _holds(limit, value))
-    gaps = [f"Why {limit.work} misses its target: {limit.gap}" for limit in missed if limit.gap]
+    missed = [limit for limit, _, value in found if limit.gap and not _holds(limit, value)]
     reference = result.get("reference") or claim.reference
     lines = [
         f"### {name}",
@@ -118,8 +117,9 @@ def _section(name: str, claim: Claim, result: Mapping[str, Any]) -> str:
     ]
     if rows:
         lines += ["", "| figure | value | target | |", "|---|---|---|---|", *rows]
-    for gap in gaps:
-        lines += ["", gap]
+    for gap in dict.fromkeys(limit.gap for limit in missed):
+        works = dict.fromkeys(limit.work for limit in missed if limit.gap == gap)
+        lines += ["", f"What keeps it from the target ({'; '.join(works)}): {gap}"]
     return "\n".join(lines)
 
 

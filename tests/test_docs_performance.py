@@ -105,5 +105,5 @@ def test_gaps_stand_with_misses_alone(tmp_path: Path) -> None:
     result = _groups(few_one_query=0.3514, few_64_queries=0.9)
     (tmp_path / "exact_search.json").write_text(json.dumps(result), encoding="utf-8")
     page = performance_page("<!-- -->", tmp_path)
-    assert page.count(f"Why {one.work} misses its target: {one.gap}") == 1
+    assert page.count(f"What keeps it from the target ({one.work}): {one.gap}") == 1
     assert several.gap not in page
