@@ -26,6 +26,7 @@ from docs.terms_page import made_for, terms_page
 from limner.cli.contract import schema_of
 from limner.cli.root import app
 from limner.cli.schemas import ErrorReport
+from limner.documented import field_docstrings
 from limner.losses.loss import LossSettings
 from limner.losses.registry import LOSSES, loss_settings
 from limner.recipes import RECIPES
@@ -223,8 +224,9 @@ def _settings_class(cls: type[Settings], where: str) -> str:
     if where:
         lines += [f"Path: `{where}.…`", ""]
     lines += ["| Setting | Type | Default | What it is |", "|---|---|---|---|"]
+    told = field_docstrings(cls)
     for name, field in cls.model_fields.items():
-        about = " ".join((field.description or "").split())
+        about = " ".join(told.get(name, "").split())
         lines.append(f"| `{name}` | {_cell(field_type(field))} | {_default(field)} | {_cell(about)} |")
     return "\n".join(lines)
 

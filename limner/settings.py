@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from limner.documented import Documented
 from limner.errors import SettingsError
 
 _SHOWN = 80
@@ -18,14 +19,12 @@ _SHOWN = 80
 S = TypeVar("S", bound="Settings")
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Settings that refuse unknown names and values out of range at construction."""
 
     # extra: a misspelt setting must not leave its default in force. protected_namespaces: older versions of pydantic 2
     # warn of fields whose names begin with `model_`
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=()
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     @classmethod
     def parse(cls: type[S], values: Mapping[str, Any]) -> S:

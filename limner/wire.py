@@ -10,8 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
+from pydantic import ConfigDict, Field, JsonValue, WithJsonSchema
 
+from limner.documented import Documented
 from limner.tables import COLUMNS, arrow_table, text_table
 
 T = TypeVar("T", bound="ResponseModel")
@@ -42,12 +43,12 @@ def _is_none(value: Any) -> bool:
     return value is None
 
 
-class ResponseModel(BaseModel):
+class ResponseModel(Documented):
     """The base of answers: frozen, documented, and strict about names."""
 
     # forbid: a misspelt field is an error of ours and must not vanish. frozen: an answer is a value, of which
     # `model_copy` makes another
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def read(cls: type[T], values: Any) -> T:
@@ -451,7 +452,7 @@ class IndexReport(ResponseModel):
     """Left as they were."""
     skipped: tuple[tuple[str, str], ...] = ()
     """Path and reason of each unreadable file; its old row stays."""
-    passed_over: dict[str, int] = {}
+    passed_over: dict[str, int] = {}  # noqa: RUF012 - of a model, where each has its own
     """Files in searched folders that were not tried, counted by ending: pictures without a reader here first."""
     # told, because a misspelt path in the metadata is otherwise seen only when a condition finds nothing
     unused_metadata: tuple[str, ...] = ()

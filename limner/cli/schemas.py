@@ -7,18 +7,19 @@ docs/cli.md shows its schema. Field order is the order of the JSON.
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, RootModel
+from pydantic import ConfigDict, JsonValue, RootModel
 
+from limner.documented import Documented
 from limner.wire import Answer, IndexReport, SentencesReport
 
 T = TypeVar("T")
 
 
-class Result(BaseModel):
+class Result(Documented):
     """The base of results: documented, and strict about names."""
 
     # built when first used: all of them together take as long as typer's import
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Mistake(Result):

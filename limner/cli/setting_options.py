@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar, get_args
 import typer
 from pydantic.fields import FieldInfo
 
+from limner.documented import field_docstrings
 from limner.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,9 +29,13 @@ def with_options(settings: type[Settings], *, leave: str = "") -> Callable[[F], 
             for one in signature.parameters.values()
             if one.kind is not one.VAR_KEYWORD
         ]
+        told = field_docstrings(settings)
         made = [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=_hint(name, field)
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=_hint(name, field, told.get(name, "")),
             )
             for name, field in settings.model_fields.items()
             if name != leave
@@ -55,7 +60,7 @@ def _source(context: Any, name: str) -> str:
     return "" if source is None else str(source.name)
 
 
-def _hint(name: str, field: FieldInfo) -> Any:
+def _hint(name: str, field: FieldInfo, told: str) -> Any:
     flag = f"--{name.replace('_', '-')}"
     kind = next((part for part in get_args(field.annotation) if part is NoneType), None)
     parts = [part for part in get_args(field.annotation) if part is not NoneType]
@@ -63,7 +68,7 @@ def _hint(name: str, field: FieldInfo) -> Any:
     # typer has no "more than", so settings that are flags say ge
     limits = {"min": _limit(field, "ge"), "max": _limit(field, "le")} if plain in (int, float) else {}
     flags = f"{flag}/--no-{flag[2:]}" if plain is bool else flag
-    help = (field.description or "").split("\n\n")[0].replace("\n", " ")
+    help = told.split("\n\n")[0].replace("\n", " ")
     return Annotated[field.annotation, typer.Option(flags, help=help, **limits)]
 
 

@@ -17,6 +17,7 @@ from limner.data.transforms import (
     random_view,
     scaled_views,
 )
+from limner.documented import field_docstrings
 from limner.errors import DataError, ImageError, SettingsError
 from limner.types import Pixels
 
@@ -47,7 +48,7 @@ def test_the_defaults_are_the_papers() -> None:
 
 
 def test_every_field_says_what_it_is() -> None:
-    assert all(field.description for field in ImageSettings.model_fields.values())
+    assert field_docstrings(ImageSettings).keys() == ImageSettings.model_fields.keys()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from limner.documented import field_docstrings
 from limner.models.dual_path import DualPathSettings
 from limner.models.text_cnn import (
     TextBlock,
@@ -228,7 +229,7 @@ def _unread(text_blocks: str, words: int, count: int) -> float:
 @pytest.mark.parametrize(("text_blocks", "share"), [("paper", 0.122), ("released", 0.026)])
 def test_words_that_the_position_shift_takes_out_of_sight(text_blocks: str, share: float) -> None:
     assert _unread(text_blocks, 32, 10) == pytest.approx(share, abs=0.0005)
-    described = " ".join((TextCNNSettings.model_fields["text_blocks"].description or "").split())
+    described = " ".join(field_docstrings(TextCNNSettings)["text_blocks"].split())
     assert "12 % or 2.6 % of the words" in described
 
 
