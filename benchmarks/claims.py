@@ -71,9 +71,9 @@ _LOOKING = (
     "price of a second way to search ([log](log/2026-11-28.md#targets-on-a-processor-with-avx-512-and-vnni))."
 )
 _IMPORTS = (
-    "importing takes most of it (`import_s` in the file), PyTorch alone 1.5 s. Of an export's 1.2 to 1.4 s, 0.1 is a "
-    "client of LanceDB's that no search calls, and 0.2 are limner's own modules. On another processor the same code "
-    "took 3.27, 1.13 and 1.30 s ([log](log/2026-11-27.md#the-demo-a-cold-search-and-evaluation-on-an-idle-machine))."
+    "importing takes most of it (`import_s` in the file), PyTorch alone 1.2 to 1.5 s. Of an export's 0.9 to 1.4 s, 0.1 "
+    "is a client of LanceDB's that no search calls, and 0.15 are limner's own modules. Times of one code were a fifth "
+    "apart within an hour ([log](log/2026-11-28.md#targets-on-a-processor-with-avx-512-and-vnni))."
 )
 _MEASURES = (
     "what is done with each product takes another 0.33 to 0.42 of its time: overlap-S needs the bin of each score, "
