@@ -104,7 +104,7 @@ def test_read_an_export(kind: str, toy_run: Path, tmp_path: Path) -> None:
         {"clip": towers.save_clip, "pieces": towers.save_siglip2}[kind](tmp_path / "source")
         run = tmp_path / "run"
         import_model(str(tmp_path / "source"), run)
-    model = limner.load(run)
+    model = limner.load(run, device="cpu", precision="fp32")
     export_run(model, tmp_path / "export")
     picture, sentence = tmp_path / "large.jpg", "A red Square, on white; " * 20
     # decoded at a fraction, where the model does so, and neither side a multiple of the model's

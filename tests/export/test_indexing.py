@@ -53,7 +53,8 @@ def test_a_store_of_an_export_is_that_of_its_run(
     shutil.rmtree(moved)
     found = without_torch("search", tmp_path / "store", QUERY)["hits"]
     assert without_torch("store", "verify", tmp_path / "store")["sound"]
-    limner.index(toy_run, tmp_path / "own", pictures)
+    # the export computes in fp32, also on a processor with bf16
+    limner.index(limner.load(toy_run, device="cpu", precision="fp32"), tmp_path / "own", pictures)
     assert StoreFiles.open(tmp_path / "own").fingerprint == StoreFiles.open(tmp_path / "store").fingerprint
     np.testing.assert_allclose(vectors(tmp_path / "store"), vectors(tmp_path / "own"), atol=1e-5)
     with limner.open_store(tmp_path / "own") as own:
@@ -79,7 +80,8 @@ def test_sentences_and_another_store(
     lines = tmp_path / "lines.txt"
     lines.write_text("a red square\na green bar\n", encoding="utf-8")
     assert without_torch("index-sentences", export, tmp_path / "store", lines)["added"] == 2
-    limner.index(toy_run, tmp_path / "own", pictures)
+    # the export computes in fp32, also on a processor with bf16
+    limner.index(limner.load(toy_run, device="cpu", precision="fp32"), tmp_path / "own", pictures)
     assert without_torch("reindex", tmp_path / "own", export, tmp_path / "new")["added"] == len(pictures)
 
 
