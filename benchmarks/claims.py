@@ -7,6 +7,8 @@ figures against them. Nothing here imports a benchmark, so that the page is made
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks import gaps
+
 Path = tuple[str, ...]
 """Keys of a result file, from the outermost on. A `*` in a key stands for any letters, and all that fit are meant."""
 
@@ -58,49 +60,6 @@ class Claim:
 _RATIO = ("groups", "*", "limner", "ratio")
 _PRODUCT = "× the product in float32"
 
-# what keeps a figure from its limit, by the log's profiles
-_READING = (
-    "one thread reads the codes, a quarter of the vectors' bytes, and NumPy's product has both cores; with one thread "
-    "each it takes 0.22 to 0.26 of the product. Two threads of Python over halves of the codes were slower. A kernel "
-    "with threads of its own, or codes of four bits, would close the gap "
-    "([log](log/2026-11-27.md#exact-search-below-its-own-product))."
-)
-_LOOKING = (
-    "the products are those of the reference; beside them 6.4 million are compared with what they have to reach, and "
-    "what reaches it is sorted. A product in int8, on processors that have one (VNNI), would close the gap, at the "
-    "price of a second way to search ([log](log/2026-11-28.md#targets-on-a-processor-with-avx-512-and-vnni))."
-)
-_IMPORTS = (
-    "importing takes most of it (`import_s` in the file), PyTorch alone 1.2 to 1.5 s. Of an export's 0.9 to 1.4 s, 0.1 "
-    "is a client of LanceDB's that no search calls, and 0.15 are limner's own modules. Times of one code were a fifth "
-    "apart within an hour ([log](log/2026-11-28.md#targets-on-a-processor-with-avx-512-and-vnni))."
-)
-_MEASURES = (
-    "what is done with each product takes another 0.33 to 0.42 of its time: overlap-S needs the bin of each score, "
-    "and the ranks two comparisons. Without overlap-S it takes 1.24 to 1.31. Threads would help the clock, not the "
-    "processor's time ([log](log/2026-11-27.md#both-directions-of-an-evaluation-from-one-product))."
-)
-_SEXTUPLES = (
-    "where a tenth of the samples violate, 84 % of a step are matrix products of the network, which in fp32 allow 26 "
-    "times the loop at most; the search alone is 39 to 64 times as fast. Arithmetic in bf16, or one pass of the "
-    "network for search and step, would close the gap "
-    "([log](log/2026-11-27.md#mnils-step-and-the-text-cnn-without-bf16-what-fp32-allows))."
-)
-_WORDS = (
-    "both do the same 73 GFLOP a batch. In fp32, 1.9 times is all that bare products would reach; bf16 of AVX-512, "
-    "without AMX, has 2.4 to 2.8 from run to run "
-    "([log](log/2026-11-27.md#mnils-step-and-the-text-cnn-without-bf16-what-fp32-allows))."
-)
-_DEMO = (
-    "its 44 epochs are 68 TFLOP. Two cores without bf16 do 0.16 a second in bare products, so 410 s at best; with it "
-    "they took 521 s in all, 20 of them for drawing. A smaller network or fewer epochs would change what it finds "
-    "([log](log/2026-11-27.md#the-demo-a-cold-search-and-evaluation-on-an-idle-machine))."
-)
-_SUITE = (
-    "a fifth of it records towers for export, and each worker takes half a minute to import and collect "
-    "([log](log/2026-11-27.md#what-tests-recorded-again-because-of-a-folders-name))."
-)
-
 SPEED = {
     "decode": Claim(
         "JPEGs are decoded at 95 % of the speed of the fastest library that gives the same pixels",
@@ -121,14 +80,14 @@ SPEED = {
                 ("groups", "*one query", "limner", "ratio"),
                 _PRODUCT,
                 at_most=0.35,
-                gap=_READING,
+                gap=gaps.READING,
             ),
             Limit(
                 "exact search, 64 together",
                 ("groups", "*64 queries", "limner", "ratio"),
                 _PRODUCT,
                 at_most=1.0,
-                gap=_LOOKING,
+                gap=gaps.LOOKING,
             ),
         ),
         reference="`matrix @ query` of NumPy",
@@ -147,14 +106,14 @@ SPEED = {
                 ("cpu_s", "torch"),
                 "s of processor time",
                 at_most=3.5,
-                gap=_IMPORTS,
+                gap=gaps.IMPORTS,
             ),
             Limit(
                 "`limner search` in a new process, by an exported text tower",
                 ("cpu_s", "export*"),
                 "s of processor time",
                 at_most=1.3,
-                gap=_IMPORTS,
+                gap=gaps.IMPORTS,
             ),
         ),
     ),
@@ -191,7 +150,7 @@ SPEED = {
                 ("groups", "*beside one product", "limner, all measures", "ratio"),
                 "× the product of all pairs, block by block",
                 at_most=1.1,
-                gap=_MEASURES,
+                gap=gaps.MEASURES,
             ),
         ),
     ),
@@ -203,7 +162,7 @@ SPEED = {
                 ("groups", "step, *", "limner", "ratio"),
                 "× the paper's loop",
                 at_least=40,
-                gap=_SEXTUPLES,
+                gap=gaps.SEXTUPLES,
             ),
             Limit(
                 "a step of MNiL: memory for 10⁷ pairs",
@@ -229,14 +188,14 @@ SPEED = {
                 ("groups", "*", "limner*", "ratio"),
                 "× nn.Conv1d in fp32",
                 at_least=2.5,
-                gap=_WORDS,
+                gap=gaps.WORDS,
                 amx=False,
             ),
         ),
     ),
     "demo": Claim(
         "`limner demo` takes at most 4 minutes",
-        (Limit("`limner demo`", ("seconds", "limner demo"), "s", at_most=240, gap=_DEMO),),
+        (Limit("`limner demo`", ("seconds", "limner demo"), "s", at_most=240, gap=gaps.DEMO),),
         command="python -m benchmarks.whole_runs demo",
     ),
     "index_start": Claim(
@@ -248,7 +207,15 @@ SPEED = {
     ),
     "ci": Claim(
         "`.ci/run` takes at most 15 minutes",
-        (Limit("the checks and the whole test suite", ("seconds", ".ci/run"), "s", at_most=900, gap=_SUITE),),
+        (
+            Limit(
+                "the checks and the whole test suite",
+                ("seconds", ".ci/run"),
+                "s",
+                at_most=900,
+                gap=gaps.SUITE,
+            ),
+        ),
         command="python -m benchmarks.whole_runs ci",
     ),
     "trainer_speed": Claim(

@@ -1,7 +1,8 @@
 """Models whose fields have a docstring each, which their JSON schema tells.
 
 pydantic's own way, `use_attribute_docstrings`, tokenizes the source of every class when it is defined: a tenth of what
-one search from the command line takes. Here a module's source is parsed once, when a schema or a page asks for it.
+one search from the command line takes, by profile. Here a module's source is parsed once, when a schema or a page asks
+for it. Models of `limner.server` alone keep pydantic's way: no search imports them.
 """
 
 import ast
