@@ -229,6 +229,9 @@ class _Training:
         stage = self.recipe.stages[index]
         kind = EmbeddingStage if stage.reranker_pairs is None else RerankStage
         work: Stage = kind(self.data, index, self.classes, self.accelerator, self.precision, self.listener)
+        # What rests or is frozen keeps the last gradient of the stage before, no optimiser of this one empties it, and
+        # `clip` would count it in every step: a resumed run has none.
+        work.objective.zero_grad(set_to_none=True)
         # Anew for each stage: its parts learn at other rates, and moments of the stage before would push the first
         # steps.
         optimisers = make_optimisers(work.parts, stage, layers_above(work.towers))

@@ -76,8 +76,9 @@ class RecordedStep:
         for (_, held), (_, given) in zip(_tensors(recording.batch), _tensors(batch), strict=True):
             held.copy_(given)
         recording.graph.replay()
+        # Another shape has gradients of its own, and may have one where this one has none.
+        self._objective.zero_grad(set_to_none=True)
         for parameter, gradient in recording.gradients:
-            # Another shape has gradients of its own.
             parameter.grad = gradient
         return recording.losses
 
