@@ -44,7 +44,7 @@ class _Recording:
     graph: torch.cuda.CUDAGraph
     batch: TrainingBatch
     losses: dict[str, Tensor]
-    gradients: list[tuple[nn.Parameter, Tensor]]
+    gradients: list[tuple[nn.Parameter, Tensor | None]]
 
 
 class RecordedStep:
@@ -76,9 +76,8 @@ class RecordedStep:
         for (_, held), (_, given) in zip(_tensors(recording.batch), _tensors(batch), strict=True):
             held.copy_(given)
         recording.graph.replay()
-        # Another shape has gradients of its own, and may have one where this one has none.
-        self._objective.zero_grad(set_to_none=True)
         for parameter, gradient in recording.gradients:
+            # Another shape has gradients of its own, and may have one where this one has none.
             parameter.grad = gradient
         return recording.losses
 
@@ -97,11 +96,7 @@ class RecordedStep:
         # thread_local: the threads that make batches go on copying them to the device meanwhile.
         with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             losses = self._pass(held)
-        gradients = [
-            (parameter, parameter.grad)
-            for parameter in self._objective.parameters()
-            if parameter.grad is not None
-        ]
+        gradients = [(parameter, parameter.grad) for parameter in self._objective.parameters()]
         return _Recording(graph, held, losses, gradients)
 
     def _pass(self, batch: TrainingBatch) -> dict[str, Tensor]:
