@@ -31,7 +31,8 @@ class CMCE(LossSettings):
     sigma_texts: float = Field(default=0.04, gt=0, allow_inf_nan=False)
     """σ_s, temperature of a sentence's probabilities (Eq. 2)."""
     keep: float = Field(default=0.5, ge=0, lt=1)
-    """Share of the old row when a feature buffer is updated (section 3.1.1: 0.5)."""
+    """Share of the old row when the row of an identity with several pictures, or sentences, is updated (section 3.1.1:
+    0.5). One with a single sample takes its new feature alone."""
     refill: int = Field(default=0, ge=0)
     """Epochs after which the feature buffers are filled again by the current network; 0 = only before the first step,
     as in the paper."""
@@ -63,11 +64,14 @@ class CMCELoss(Loss):
     into the buffers (Eq. 4–5): they change by `fill`, before the first step, and by `update`, after each.
 
     Our name = their symbol: `texts` = Sᵀ and `images` = Vᵀ, shape (identities, dim), so rows are their columns;
-    `sigma_images` = σ_v, `sigma_texts` = σ_s (section 4.2: 0.04); `keep` = 0.5, the old row's share in an update.
+    `sigma_images` = σ_v, `sigma_texts` = σ_s (section 4.2: 0.04); `keep` = 0.5, the old row's share in an update of an
+    identity with several samples.
 
     Features are L2-normalised (section 4.2), here within. **Decided**: the sum of Eq. 3 is divided by the number of
     pairs, so that rates do not depend on the batch; samples of one identity in a batch are averaged before they
-    enter its row; rows are not normalised again, as written, unless `renormalise` is set.
+    enter its row; rows are not normalised again, as written, unless `renormalise` is set; "multiple entity images or
+    descriptions" is asked of each buffer by itself, so a picture with five sentences, an identity of its own, takes its
+    new feature in V and the average in S. `fill` counts the samples, of the whole training split.
 
     The affinities with all identities are never held: loss and gradients are gathered over blocks of `block`
     identities, with memory for batch × block of them.
@@ -75,6 +79,8 @@ class CMCELoss(Loss):
 
     images: Tensor
     texts: Tensor
+    several_images: Tensor
+    several_texts: Tensor
 
     def __init__(
         self,
@@ -91,6 +97,9 @@ class CMCELoss(Loss):
         # buffers: a resumed run must go on with the same rows, and no optimiser may touch them
         self.register_buffer("images", torch.zeros(identities, dim))
         self.register_buffer("texts", torch.zeros(identities, dim))
+        # which identities have more than one picture, and sentence, in the training split
+        self.register_buffer("several_images", torch.zeros(identities, dtype=torch.bool))
+        self.register_buffer("several_texts", torch.zeros(identities, dtype=torch.bool))
         self.sigma_images = sigma_images
         self.sigma_texts = sigma_texts
         self.keep = keep
@@ -163,12 +172,13 @@ class CMCELoss(Loss):
         text_groups: Int64[Tensor, " sentences"],
     ) -> None:
         """Set each identity's rows to the mean of its unit features; to be called before the first step."""
-        for buffer, features, groups in (
-            (self.images, images, image_groups),
-            (self.texts, texts, text_groups),
+        for buffer, several, features, groups in (
+            (self.images, self.several_images, images, image_groups),
+            (self.texts, self.several_texts, texts, text_groups),
         ):
-            which, means = _means(F.normalize(features, dim=1), groups)
+            which, means, counts = _means(F.normalize(features, dim=1), groups)
             buffer[which] = self._stored(means.to(buffer))
+            several[which] = counts > 1
 
     @torch.no_grad()
     def update(
@@ -177,14 +187,19 @@ class CMCELoss(Loss):
         texts: Float[Tensor, "batch dim"],
         groups: Int64[Tensor, " batch"],
     ) -> None:
-        """Move the rows of a batch's identities halfway to its features: `S_t ← 0.5 S_t + 0.5 s`, and V likewise.
+        """Update the rows of a batch's identities: `S_t ← s`, or `S_t ← 0.5 S_t + 0.5 s` for an identity with several
+        sentences, and V likewise by its pictures.
 
         With several processes, give all of them the features of all.
         """
-        for buffer, features in ((self.images, images), (self.texts, texts)):
+        for buffer, several, features in (
+            (self.images, self.several_images, images),
+            (self.texts, self.several_texts, texts),
+        ):
             # one row an identity: writing each sample in turn would keep the last one alone
-            which, means = _means(F.normalize(features.to(buffer), dim=1), groups)
-            buffer[which] = self._stored(self.keep * buffer[which] + (1 - self.keep) * means)
+            which, means, _ = _means(F.normalize(features.to(buffer), dim=1), groups)
+            keep = self.keep * several[which, None].to(buffer)
+            buffer[which] = self._stored(keep * buffer[which] + (1 - keep) * means)
 
     def _stored(self, rows: Tensor) -> Tensor:
         # a mean of unit vectors is shorter than 1, as the paper leaves it: 10.0
@@ -194,8 +209,9 @@ class CMCELoss(Loss):
 
 def _means(
     features: Float[Tensor, "samples dim"], groups: Int64[Tensor, " samples"]
-) -> tuple[Int64[Tensor, " present"], Float[Tensor, "present dim"]]:
-    """The identities among `groups`, and the mean of each one's features."""
+) -> tuple[Int64[Tensor, " present"], Float[Tensor, "present dim"], Int64[Tensor, " present"]]:
+    """The identities among `groups`, the mean of each one's features, and how many these are."""
     which, member = torch.unique(groups, return_inverse=True)
     sums = features.new_zeros(len(which), features.shape[1]).index_add_(0, member, features)
-    return which, sums / torch.bincount(member, minlength=len(which))[:, None]
+    counts = torch.bincount(member, minlength=len(which))
+    return which, sums / counts[:, None], counts

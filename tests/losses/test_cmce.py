@@ -116,18 +116,44 @@ def test_renaming_identities_changes_nothing() -> None:
     torch.testing.assert_close(renamed(images, texts, names[groups]), before)
 
 
-@pytest.mark.parametrize("keep", [0.5, 0.9])
-def test_updates_equal_their_twin(keep: float) -> None:
-    loss, images, texts, _ = _case()
+@settings(max_examples=25)
+@given(
+    st.integers(0, 10_000),
+    st.lists(st.integers(1, 3), min_size=7, max_size=7),
+    st.lists(st.integers(1, 3), min_size=7, max_size=7),
+    st.lists(st.integers(0, 6), min_size=6, max_size=6),
+    st.sampled_from([0.0, 0.5, 0.9]),
+)
+def test_updates_equal_their_twin(
+    seed: int, pictures: list[int], sentences: list[int], drawn: list[int], keep: float
+) -> None:
+    """For identities of one and of several pictures and sentences, and batches that hold several of one."""
+    loss, images, texts, _ = _case(seed)
     loss.keep = keep
-    groups = torch.tensor([2, 0, 2, 5, 2, 0])  # several of one identity
+    filled = [torch.arange(7).repeat_interleave(torch.tensor(samples)) for samples in (pictures, sentences)]
+    rows = [torch.randn(len(which), 4, dtype=torch.float64) for which in filled]
+    loss.fill(rows[0], filled[0], rows[1], filled[1])
     expected = [
-        cmce_rows(buffer.tolist(), features.tolist(), groups.tolist(), keep=keep)
-        for buffer, features in ((loss.images, images), (loss.texts, texts))
+        cmce_rows(buffer.tolist(), features.tolist(), drawn, samples, keep=keep)
+        for buffer, features, samples in ((loss.images, images, pictures), (loss.texts, texts, sentences))
     ]
+    groups = torch.tensor(drawn)
     loss.update(images, texts, groups)
     for buffer, twin in zip((loss.images, loss.texts), expected, strict=True):
         torch.testing.assert_close(buffer, torch.tensor(twin, dtype=torch.float64))
+
+
+def test_a_picture_with_five_sentences_takes_its_new_feature_and_its_sentences_the_average() -> None:
+    loss, images, *_ = _case(batch=2, identities=2)
+    sentences = torch.randn(10, 4, dtype=torch.float64)
+    loss.fill(images, torch.arange(2), sentences, torch.arange(2).repeat(5))
+    before = loss.texts.clone()
+    new_image, new_text = torch.nn.functional.normalize(torch.randn(2, 4, dtype=torch.float64), dim=1)
+    loss.update(3 * new_image[None], 3 * new_text[None], torch.tensor([1]))
+    torch.testing.assert_close(loss.images[1], new_image)
+    torch.testing.assert_close(loss.texts[1], 0.5 * before[1] + 0.5 * new_text)
+    torch.testing.assert_close(loss.images[0], torch.nn.functional.normalize(images[0], dim=0))
+    torch.testing.assert_close(loss.texts[0], before[0])
 
 
 def test_the_buffers_start_from_the_means_of_the_identities() -> None:

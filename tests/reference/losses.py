@@ -107,15 +107,27 @@ def cmce_gradient(v: list[float], t: int, buffer: list[list[float]], sigma: floa
 
 
 def cmce_rows(
-    rows: list[list[float]], features: list[list[float]], identities: list[int], *, keep: float = 0.5
+    rows: list[list[float]],
+    features: list[list[float]],
+    identities: list[int],
+    samples: list[int],
+    *,
+    keep: float = 0.5,
 ) -> list[list[float]]:
-    """S_t = 0.5 S_t + 0.5 s for each identity of a batch, s the mean of its unit features."""
+    """Section 3.1.1: for the sampled identities "their corresponding rows … are updated by the newly generated
+    features. If a corresponding identity t has multiple entity images or descriptions", S_t = 0.5 S_t + 0.5 s.
+
+    s is the mean of an identity's unit features in the batch; `samples` are its samples in the training split.
+    """
     new = [list(row) for row in rows]
     for t in set(identities):
         own = [feature for feature, identity in zip(features, identities, strict=True) if identity == t]
         units = [[x / math.sqrt(sum(y * y for y in feature)) for x in feature] for feature in own]
         mean = [sum(column) / len(units) for column in zip(*units, strict=True)]
-        new[t] = [keep * old + (1 - keep) * x for old, x in zip(rows[t], mean, strict=True)]
+        if samples[t] > 1:
+            new[t] = [keep * old + (1 - keep) * x for old, x in zip(rows[t], mean, strict=True)]
+        else:
+            new[t] = mean
     return new
 
 

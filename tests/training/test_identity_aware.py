@@ -40,7 +40,11 @@ def test_stopped_anywhere_and_resumed_is_the_uninterrupted_run(
 def test_kill_9_keeps_the_buffers(toys: Dataset, run: Path, tmp_path: Path) -> None:
     killed_and_resumed(toys, toy_identity_aware(), tmp_path / "run", "stage-2 1 2")
     same_run(tmp_path / "run", run)
-    rows = load_file(run / STATE)["objective.losses.cmce.texts"]
+    state = load_file(run / STATE)
+    # a toy has one picture and two sentences
+    assert not state["objective.losses.cmce.several_images"].any()
+    assert state["objective.losses.cmce.several_texts"].all()
+    rows = state["objective.losses.cmce.texts"]
     assert rows.shape == (len({record.group for record in toys.split("train").records}), 16)
     assert (rows.norm(dim=1) > 0).all()
     assert (rows.norm(dim=1) < 1).any()  # means of several features, not normalised again
