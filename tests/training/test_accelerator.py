@@ -8,18 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from torch import nn
 
 import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.trained import STATE_FILE
-from limner.losses import Instance
+from limner.losses import Instance, Ranking
+from limner.training import loop
 from limner.training.loop import train
 from limner.training.recipe import Recipe
+from limner.training.sharded_rows import clip_gradients
 from tests.toy import toy_hgan, toy_identity_aware, toy_mnil, toy_recipe, toy_reranking
-from tests.training.interrupted import stopped_and_resumed
+from tests.training.interrupted import KilledError, killer, stopped_and_resumed
 
 pytestmark = pytest.mark.skipif(not torch.accelerator.is_available(), reason="there is no accelerator")
 
@@ -89,6 +93,51 @@ def test_recorded_steps_learn_as_the_usual_ones(toys: Dataset, tmp_path: Path) -
         )
         found.append([row["loss"] for row in _rows(out)])
     assert found[0] == pytest.approx(found[1], rel=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("frozen", [(), ("text", "image_projection")])
+def test_recorded_steps_clip_by_the_gradients_of_their_own_losses(
+    toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frozen: tuple[str, ...]
+) -> None:
+    """In a second stage in which the classifier rests, and parts that learnt are frozen; also killed and resumed."""
+    first, second = toy_recipe().stages
+    first = first.with_losses(Instance(dropout=0.0, scale=10.0)).replace(epochs=2)
+    # three steps come before a recording, so five of eight are replays
+    second = second.replace(
+        epochs=4,
+        losses=(Ranking(margin=0.2),),
+        frozen=frozen,
+        optimiser=second.optimiser.replace(rate=1e-4, clip=1.0),
+    )
+    norms: list[float] = []
+
+    def clipped(module: nn.Module, largest: float, accelerator: Accelerator) -> None:
+        for name, parameter in module.named_parameters():
+            assert parameter.grad is None or parameter.requires_grad, name
+        gradients = [one.grad for one in module.parameters() if one.grad is not None]
+        norms.append(nn.utils.get_total_norm(gradients).item())
+        clip_gradients(module, largest, accelerator)
+
+    monkeypatch.setattr(loop, "clip_gradients", clipped)
+    arguments = (
+        toy_recipe().replace(stages=(first, second)),
+        toys.split("train"),
+        toys.split("val"),
+    )
+    found = []
+    for recorded in (False, True):
+        train(*arguments, tmp_path / str(recorded), cuda_graphs=recorded)
+        found.append([*norms])
+        norms.clear()
+    # the first step of stage 2: behind two epochs of two steps, and the ends of both and of stage 1
+    with pytest.raises(KilledError):
+        train(*arguments, tmp_path / "resumed", listener=killer(8), cuda_graphs=True)
+    norms.clear()
+    train(*arguments, tmp_path / "resumed", resume=True, cuda_graphs=True)
+    assert len(norms) == 8
+    assert found[1] == pytest.approx(found[0], rel=0.02)
+    assert norms == pytest.approx(found[0], rel=0.02)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
