@@ -125,11 +125,9 @@ def _of_pair(level: LocalMatching, regions: Tensor, items: Tensor) -> float:
         return torch.sigmoid(level.relevance(F.relu(level.relevance_of_sum(fused)))).mean()
 
     settings = level.settings
-    both = (
-        one_way(gamma, regions, items, settings.k_items),
-        one_way(gamma.T, items, regions, settings.k_regions),
-    )
-    return float(torch.stack(both).mean())
+    sides = (gamma, regions, items, settings.k_of_region), (gamma.T, items, regions, settings.k_of_item)
+    found = [one_way(scores, own, others, k) for scores, own, others, k in sides if k is not None]
+    return float(torch.stack(found).mean())
 
 
 if __name__ == "__main__":

@@ -162,12 +162,8 @@ class _CoAttentionPairs(nn.Module):
 
 def _levels(reranker: LevelsReranker) -> RerankGraphs:
     model, settings = reranker.model, reranker.settings
-    directions = {"of_regions": "image_to_text", "of_words": "text_to_image"}
-    attentions = [
-        name
-        for name, other in directions.items()
-        if "word" in model.levels and settings.local.direction != other
-    ]
+    selected = {"of_regions": settings.local.k_of_item, "of_words": settings.local.k_of_region}
+    attentions = [name for name, k in selected.items() if "word" in model.levels and k is not None]
     rows, columns, _ = reranker.region_shape
     weights = settings.scores
     return RerankGraphs(
@@ -184,7 +180,7 @@ def _levels(reranker: LevelsReranker) -> RerankGraphs:
             weights=[weights.sentence, 1.0],
             confidence=weights.sentence + sum(getattr(weights, level) for level in model.levels),
             # so many are selected, which a row must have places for
-            least_words=settings.local.k_items,
+            least_words=settings.local.k_of_region or 1,
             reader="region",
         ),
     )

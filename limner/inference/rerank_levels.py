@@ -149,7 +149,7 @@ class LevelsReranker:
     def rerank(self, sentence: str, regions: RegionFeatures) -> RerankScores:
         """The similarities of words and phrases, and which words and regions selected one another.
 
-        Attention is that of words, None where there is no such granularity or direction.
+        Attention is that of words, None where there is no such granularity, or no selection of that side.
         """
         read = self.model.tokenize([sentence], self._tokenizer, words=True)
         assert read.words is not None

@@ -24,7 +24,6 @@ from limner.models.levels import (
     ScoreSettings,
     expect_levels,
     expect_levels_of,
-    without_noise,
 )
 from limner.models.local_matching import LocalMatch, LocalMatchingSettings
 from limner.models.text_bert import BertWords
@@ -55,9 +54,7 @@ class HGANSettings(DualEncoderSettings):
 
     def identity(self) -> dict[str, Any]:
         """Without where noise is added, which acts in training alone."""
-        found = super().identity()
-        # stores of a model that was trained before the setting was there keep their fingerprint
-        return {**found, "local": without_noise(found["local"])}
+        return {**super().identity(), "local": self.local.identity()}
 
     def parts(self) -> frozenset[str]:
         """BERT in the place of the word table, and what is local where there are levels."""

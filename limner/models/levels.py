@@ -102,13 +102,7 @@ class LevelsSettings(Settings):
 
     def identity(self) -> dict[str, Any]:
         """As plain values without what acts in training alone."""
-        found = self.model_dump(mode="json", exclude={"dropout"})
-        return {**found, "local": without_noise(found["local"])}
-
-
-def without_noise(local: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of `LocalMatching` as plain values without where noise is added, which acts in training alone."""
-    return {name: value for name, value in local.items() if name != "noise_on"}
+        return {**self.model_dump(mode="json", exclude={"dropout"}), "local": self.local.identity()}
 
 
 def expect_levels(setting: str, levels: Collection[Level], scores: ScoreSettings) -> None:

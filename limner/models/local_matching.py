@@ -20,6 +20,7 @@ from limner.models.tracing import is_traced
 from limner.settings import Settings
 
 LocalDirection = Literal["both", "image_to_text", "text_to_image"]
+Selects = Literal["regions", "words"]
 NoiseOn = Literal["normalised", "scores"]
 
 
@@ -32,16 +33,39 @@ class LocalMatchingSettings(Settings):
     """Top-k attention with Gumbel noise in training; or soft attention over everything (Eq. 3, Table 5)."""
     noise_on: NoiseOn = "normalised"
     """Noise is added to a row's L2-"normalised" scores (Algorithm 1) or to the "scores" (section 3.3)."""
+    selects: Selects = "regions"
+    """Each of the "regions" selects k1 words (Eq. 6–8, line 4), or each of the "words" k1 regions (Eq. 3–4)."""
     k_items: int = Field(default=4, ge=1)
-    """k1, words or phrases that a region selects (Figure 5: 4)."""
+    """k1, words or phrases that a region selects; where words select, regions of a word (Figure 5: 4)."""
     k_regions: int = Field(default=2, ge=1)
-    """k2, regions that a word or phrase selects (Figure 5: 2)."""
+    """k2, regions that a word or phrase selects; where words select, words of a region (Figure 5: 2)."""
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """E, temperature of the softmax that selection has its gradient from (the paper does not say)."""
     last_temperature: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """E at the end of a stage, approached by the same factor at every step; None = E stays."""
     direction: LocalDirection = "both"
-    """Attention of regions over words, of words over regions, or the mean of both similarities."""
+    """The similarity by α of k1 alone ("image_to_text"), by β of k2 alone, or the mean of both."""
+
+    @property
+    def k_of_region(self) -> int | None:
+        """Words or phrases that each region selects; None = regions select none."""
+        return self._k(of_alpha=self.selects == "regions")
+
+    @property
+    def k_of_item(self) -> int | None:
+        """Regions that each word or phrase selects; None = words and phrases select none."""
+        return self._k(of_alpha=self.selects == "words")
+
+    def _k(self, *, of_alpha: bool) -> int | None:
+        if of_alpha:
+            return None if self.direction == "text_to_image" else self.k_items
+        return None if self.direction == "image_to_text" else self.k_regions
+
+    def identity(self) -> dict[str, Any]:
+        """As plain values without where noise is added, which acts in training alone."""
+        # stores of a model that was trained before a setting was there keep their fingerprint
+        before = {"noise_on"} if self.selects == "words" else {"noise_on", "selects"}
+        return self.model_dump(mode="json", exclude=before)
 
 
 @dataclass(frozen=True)
@@ -71,8 +95,8 @@ class LocalMatch:
     - `similarity`: S(V, T), in (0, 1), by late interaction in -1 … 1; 0 for a sentence without any item (no noun
       phrase, say).
     - `counted`: which sentences have an item.
-    - `of_items`: each region's weights over the items of the sentence; None in the other direction alone.
-    - `of_regions`: each item's weights over the regions; None likewise.
+    - `of_items`: each region's weights over the items of the sentence; None where regions select none.
+    - `of_regions`: each item's weights over the regions; None where items select none.
     """
 
     similarity: Float[Tensor, "images sentences"]
@@ -84,7 +108,8 @@ class LocalMatch:
 class LocalMatching(nn.Module):
     """Similarity of all pairs of pictures and sentences at one level.
 
-    Our name = their symbol: `k_items` = k1, `k_regions` = k2, `of_items` = softmax(α ⊙ γ), `of_regions` the same of β.
+    Our name = their symbol: `k_items` = k1 of α, `k_regions` = k2 of β, `of_items` = softmax(α ⊙ γ), `of_regions` the
+    same of β; the other way round where `selects` is "words".
 
     Both perceptrons have one hidden layer. That of Eq. 2 reads [v, t] and that of Eq. 8 v + t^f with t^f a weighted
     mean of words, so of both the first layer is done once a region and once a word, and only sums are left for a pair.
@@ -94,6 +119,15 @@ class LocalMatching(nn.Module):
     **Decided**: the paper names two directions and gives the similarity of one (Eq. 8, over the regions); that of
     the other is the same over the words, as in Eq. 4, with the same perceptron, and S is the mean of both. With soft
     attention σ stays and a mean is taken, where Eq. 4 has a sum without it.
+
+    **Decided**: which side's parts are the rows of α, the "image-to-text attention" with k1, is `selects`, since the
+    paper contradicts itself. With n regions and m words, Algorithm 1 declares α = {α_i}, i = 1 … m, of n numbers with
+    Σ_j α_ij = k1, and γ of m × n numbers: each word selects k1 regions, as in Eq. 2 to 4, where V_wa = softmax(γ)·V_w
+    has a row a word and s_i2t is a sum over the words. But its line 4 has γ_ij = MLP(v_i, t_j), Eq. 6 multiplies α_i
+    by T, Eq. 7 fuses words and Eq. 8 is a mean over the n regions: each region selects k1 words. The default is
+    "regions": the one similarity with a selection that is printed (Eq. 8) is theirs, and so are section 3.3's words
+    ("a subset of words corresponding to the certain image region") and Figure 4. β, with k2, is the other side's.
+    With soft attention and both directions the two readings are one.
 
     **Decided**: where the noise of the selection is added is `noise_on`, since Algorithm 1 and section 3.3 contradict
     each other; see `select_top_k`.
@@ -143,17 +177,17 @@ class LocalMatching(nn.Module):
             present = sentences.present[None, :, None, :].expand_as(gamma)
             settings, of_items, of_regions = self.settings, None, None
             similarities = []
-            if settings.direction != "text_to_image":
-                of_items = self._attend(gamma, present, settings.k_items, generator)
+            if settings.k_of_region is not None:
+                of_items = self._attend(gamma, present, settings.k_of_region, generator)
                 # `_relevances` does one matrix product for each of the
                 # second side, so the sentences go first and back again
                 each = self._relevances(pictures, sentences, of_items.transpose(0, 1)).transpose(0, 1)
                 # regions of a picture whose sentence has nothing to say are not counted
                 counted = sentences.present.any(dim=1)[None, :, None].expand(each.shape)
                 similarities.append(_mean(each, counted))
-            if settings.direction != "image_to_text":
+            if settings.k_of_item is not None:
                 scores, present = gamma.transpose(2, 3), present.transpose(2, 3)
-                of_regions = self._attend(scores, present, settings.k_regions, generator)
+                of_regions = self._attend(scores, present, settings.k_of_item, generator)
                 each = self._relevances(sentences, pictures, of_regions)
                 similarities.append(_mean(each, sentences.present[None].expand(each.shape)))
             counted = sentences.present.any(dim=1)

@@ -25,7 +25,8 @@ def clip_cuhk_pedes() -> Recipe:
 
     From Jiang and Ye, CVPR 2023, and their code: 384 × 128 pixels, batches of 64, 60 epochs of every sentence, Adam at
     1e-5 and five times that for the new classifier, a warm-up of five epochs, a cosine. Left out: the masked words with
-    their transformer above both towers, random erasing, and mirrored views. They choose on the test split, this on
+    their transformer above both towers, random erasing, and mirrored views; and norms' scales have no weight decay
+    here (of theirs only biases go without). They choose on the test split, this on
     validation.
     `limner train clip-cuhk-pedes --data cuhk-pedes:DIR --out RUN --from hf:openai/clip-vit-base-patch16`
     """

@@ -63,7 +63,7 @@ def dual_path_released() -> Recipe:
     Base rate 0.1 for 240 epochs (word table × 0.001), then 40 epochs at 0.1 and 20 at 0.01 with the backbone × 0.001
     and weights 1, 1 and 0.1 of the ranking, image and sentence losses, each a mean over pairs. Their code for other
     sets has other numbers (`dual-path-released-mscoco`, `dual-path-released-cuhk-pedes`); docs/dual-path.md lists what
-    is not as there. Not yet run here at that size.
+    is not as there, weight decay on filters alone among it. Not yet run here at that size.
     `limner train dual-path-released --data flickr30k:DIR --out RUN --set
     vocabulary.vectors=GoogleNews-vectors-negative300.bin`
     """

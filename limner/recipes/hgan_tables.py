@@ -3,7 +3,8 @@
 Rows without BERT have a table of word vectors in its place, and nothing of BERT to hold fixed. Rows with it have the
 recipe's BERT, or, where the recipe has none, one that starts at random. Figure 5 has its best point in numbers only;
 the others are our own choice of points on both of its axes. Table 5 has its rows of Gumbel noise twice: with the noise
-of Algorithm 1 and with that of section 3.3 (`model.local.noise_on`).
+of Algorithm 1 and with that of section 3.3 (`model.local.noise_on`). Which side selects, in α and in Eq. 8, is a table
+of our own (`model.local.selects`).
 """
 
 from collections.abc import Mapping
@@ -253,6 +254,28 @@ HGAN_TABLES: dict[str, Table] = {
                     ),
                 )
             ),
+        ),
+        recipe="hgan-cuhk-pedes",
+        system="hgan",
+    ),
+    "hgan-selects": Table(
+        "HGAN, Algorithm 1 and Eq. 8: which side selects",
+        _SET,
+        tuple(
+            Row(
+                f"{selects}{suffix}",
+                f"each {selects.removesuffix('s')} selects k1 {others}: {how}",
+                "I",
+                # The paper has one figure for both readings.
+                _texts(*_BEST),
+                _local(selects=selects, direction=direction),
+            )
+            # Eq. 8 as printed has α alone.
+            for suffix, how, direction in (
+                ("", "α and β", "both"),
+                ("-alone", "α alone", "image_to_text"),
+            )
+            for selects, others in (("regions", "words"), ("words", "regions"))
         ),
         recipe="hgan-cuhk-pedes",
         system="hgan",

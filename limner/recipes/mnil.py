@@ -27,9 +27,9 @@ def mnil_mscoco() -> Recipe:
     """The paper on MSCOCO with its category labels. Reproduces Table 1.
 
     ResNet-50 and the LSTM are fine-tuned, the feature-map layers learn at ten times their rate; SGD with momentum 0.9.
-    Decided where the text is silent: batches of 64, the released code's rate of 0.001 and weight decay of 5e-5, 20
-    epochs, and hard negatives from a queue of 4,096 pairs. Expected on its 5,000 pairs: MAP@50 53.4 for sentences,
-    46.4 for pictures, MAP@all 35.6 and 38.8. Not yet run here at that size.
+    Decided where the text is silent: batches of 64, the released code's rate of 0.001 and weight decay of 5e-5 (of
+    matrices and filters alone), 20 epochs, and hard negatives from a queue of 4,096 pairs. Expected on its 5,000 pairs:
+    MAP@50 53.4 for sentences, 46.4 for pictures, MAP@all 35.6 and 38.8. Not yet run here at that size.
     `limner train mnil-mscoco --data mscoco-labels:DIR --out RUN`
     """
     return Recipe(

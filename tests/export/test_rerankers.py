@@ -12,11 +12,13 @@ from limner.errors import CheckpointError, SettingsError
 from limner.export.exported import ExportedModel, load_export
 from limner.export.int8 import to_int8
 from limner.export.report import drawn_pixels, drawn_sentences
+from limner.export.rerank_graphs import RerankGraphs, rerank_graphs
 from limner.export.reranker import ExportedReranker
-from limner.export.run import CalibrationRows, ExportFormat, export_run, write_tower
+from limner.export.run import CalibrationRows, ExportFormat, export_run, write_rerank_part, write_tower
 from limner.inference.trained import TrainedModel, load_model
 from limner.losses.levels import Levels
 from limner.models.co_attention import CoAttentionSettings
+from limner.models.hgan import HGANSettings
 from limner.models.local_matching import LocalMatchingSettings
 from limner.models.pretrained import PretrainedSettings
 from limner.models.text_tower import TextTowerSettings
@@ -55,6 +57,17 @@ def _hgan_of_several_places() -> Recipe:
     return recipe.replace(model=recipe.model.replace(backbone=backbone), images=images)
 
 
+def _words_select() -> Recipe:
+    # a region selects three words by β: the least that a row has places for
+    recipe = _hgan_of_several_places()
+    return _with_local(recipe, selects="words", k_items=1, k_regions=3)
+
+
+def _with_local(recipe: Recipe, **settings: str | int) -> Recipe:
+    assert isinstance(recipe.model, HGANSettings)
+    return recipe.replace(model=recipe.model.replace(local=recipe.model.local.replace(**settings)))
+
+
 def _soft_phrases() -> Recipe:
     # no words to be matched, and one direction alone
     recipe = toy.toy_levels()
@@ -70,28 +83,35 @@ KINDS: dict[str, Callable[[], Recipe]] = {
     "co-attention": toy.toy_reranking,
     "co-attention-above-a-tower": _without_semantic_attention,
     "hgan": _hgan_of_several_places,
+    "hgan-words-select": _words_select,
     "levels-above-towers": _soft_phrases,
     "late": toy.toy_late,
 }
 
 
+SAME_PARTS = {"hgan-words-select": "hgan"}
+"""Kinds with the weights of another one, and its graphs of pictures and of sentences; their pairs are recorded anew."""
+
+
 def written_without_towers(
-    run: TrainedModel, out: Path, format: ExportFormat, recorded: Path | None = None
+    run: TrainedModel, out: Path, format: ExportFormat, recorded: Path | None = None, anew: str = ""
 ) -> ExportedModel:
-    """An export of the reranker alone; `recorded` is one in ONNX, whose graphs are taken over."""
+    """An export of the reranker alone; `recorded` is one in ONNX, whose graphs but the part `anew` are taken over."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("limner.export.run.write_tower", lambda model, name, path: path.write_bytes(b""))
         if format == "openvino":
             patch.setattr("limner.export.run.write_openvino", _unless_empty)
         if recorded is not None:
-            patch.setattr("limner.export.run.write_rerank_part", _taken_over(recorded))
+            patch.setattr("limner.export.run.write_rerank_part", _taken_over(recorded, anew))
         return load_export(export_run(run, out, format=format))
 
 
-def _taken_over(recorded: Path) -> Callable[[object, object, str, Path], None]:
-    def copy(model: object, graphs: object, part: str, path: Path) -> None:
+def _taken_over(recorded: Path, anew: str = "") -> Callable[[TrainedModel, RerankGraphs, str, Path], None]:
+    def copy(model: TrainedModel, graphs: RerankGraphs, part: str, path: Path) -> None:
+        if part == anew:
+            write_rerank_part(model, graphs, part, path)
+            return
         # recording takes the time, and gives the same file
-        del model, graphs, part
         path.write_bytes((recorded / path.name).read_bytes())
 
     return copy
@@ -134,8 +154,12 @@ def exports(
         out = folder / f"{name}-{format}"
         if out.exists():
             return load_export(out)
-        recorded = None if format == "onnx" else export(name, "onnx").path
-        return written_without_towers(runs(name), out, format, recorded)
+        if format == "onnx" and name in SAME_PARTS:
+            recorded = export(SAME_PARTS[name], "onnx").path
+            return written_without_towers(runs(name), out, format, recorded, anew="pairs")
+        return written_without_towers(
+            runs(name), out, format, None if format == "onnx" else export(name, "onnx").path
+        )
 
     return export
 
@@ -189,6 +213,29 @@ def test_an_exported_reranker_agrees_with_its_run(
             one.pair_scorer(vectors[0], vectors[1], regions, sentences)(*rows) for one in (other, own)
         )
         np.testing.assert_allclose(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("selects", "direction", "attention", "least_words"),
+    [
+        ("regions", "image_to_text", ["of_words"], 4),
+        ("regions", "text_to_image", ["of_regions"], 1),
+        ("words", "image_to_text", ["of_regions"], 1),
+        ("words", "text_to_image", ["of_words"], 2),
+    ],
+)
+def test_one_direction_gives_the_attention_of_the_side_that_selects(
+    selects: str, direction: str, attention: list[str], least_words: int, toy_run: Path, tmp_path: Path
+) -> None:
+    recipe = _with_local(_hgan_of_several_places(), selects=selects, direction=direction)
+    run = drawn_run(recipe, tmp_path / "run", load_model(toy_run, device="cpu"))
+    graphs = rerank_graphs(run)
+    assert graphs is not None
+    assert graphs.pair_outputs == ("logits", *attention)
+    assert graphs.told["least_words"] == least_words
+    assert run.reranker is not None
+    found = run.reranker.rerank(QUERY, run.reranker.region_features(drawn_pixels(run, 2)))
+    assert [name for name in ("of_regions", "of_words") if getattr(found, name) is not None] == attention
 
 
 @pytest.fixture(scope="module")

@@ -155,6 +155,20 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
     assert ((of_regions > 0).sum(axis=(1, 2)) == 2).all()
 
 
+def test_words_that_select_k1_regions_are_explained(
+    run: TrainedModel, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = run.model
+    assert isinstance(model, HGAN)
+    local = model.local["word"]
+    monkeypatch.setattr(local, "settings", local.settings.replace(selects="words", k_items=3, k_regions=1))
+    found = reranker_of(run).rerank(SENTENCES[0], run.encode_regions(pictures))
+    assert found.of_regions is not None
+    assert found.of_words is not None
+    assert ((found.of_regions > 0).sum(axis=(2, 3)) == 3).all()
+    assert ((found.of_words > 0).sum(axis=2) == 1).all()
+
+
 def test_class_queries_are_scored_by_the_mean_over_their_sentences(run: TrainedModel, toys: Dataset) -> None:
     split = toys.split("test")
     report = evaluate_run(run, split, "test", protocol=find_protocol("cub"))

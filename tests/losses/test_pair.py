@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.losses import PairLoss
+from limner.losses.loss import Embedded
 from tests.reference.losses import pair_loss
 
 
@@ -54,3 +55,11 @@ def test_gradients_reach_both_paths_and_stay_finite_for_long_features() -> None:
         assert part.grad is not None
         assert torch.isfinite(part.grad).all()
         assert part.grad.any()
+
+
+def test_its_term_is_of_the_features_as_they_are_and_of_groups() -> None:
+    torch.manual_seed(0)
+    images, texts = 3 * torch.randn(2, 6, 4)
+    groups, classes = torch.tensor([0, 1, 2, 0, 3, 4]), torch.tensor([0, 1, 1, 0, 1, 0])
+    batch = Embedded(images, texts, groups, classes, images, texts)
+    torch.testing.assert_close(PairLoss().terms(batch).losses["pair"], PairLoss()(images, texts, groups))

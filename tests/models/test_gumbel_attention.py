@@ -121,3 +121,9 @@ def test_noise_is_gumbels_and_finite() -> None:
     assert torch.isfinite(noise).all()
     again = gumbel_noise(torch.empty(200_000), torch.Generator().manual_seed(0))
     assert torch.equal(noise, again)
+
+
+@pytest.mark.parametrize("drawn", [0.0, 1.0])
+def test_noise_is_finite_where_a_number_lies_at_an_end(drawn: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda shape, **settings: torch.full(shape, drawn))
+    assert torch.isfinite(gumbel_noise(torch.empty(3))).all()

@@ -1,11 +1,10 @@
 import pytest
 import torch
-from torch.nn import functional as F
 
 from limner.errors import SettingsError
 from limner.models.hgan import HGAN, HGANSettings
 from limner.models.image import BackboneSettings
-from limner.models.levels import RegionBranch, RegionSettings
+from limner.models.levels import RegionSettings
 from limner.models.local_matching import LocalMatchingSettings
 from limner.models.text_hgan import HierarchicalTextSettings
 
@@ -24,53 +23,9 @@ def tiny(**changes: object) -> HGAN:
     return HGAN(settings.replace(**changes), 6).eval()
 
 
-def test_where_noise_is_added_is_no_part_of_what_a_model_is() -> None:
-    normalised, scores = (
-        HGANSettings(local=LocalMatchingSettings(noise_on=name)).identity()
-        for name in ("normalised", "scores")
-    )
-    assert normalised == scores
-    # as before the setting was there
-    assert "noise_on" not in normalised["local"]
-    assert normalised["local"]["k_items"] == 4
-
-
 def pixels(count: int = 2) -> torch.Tensor:
     torch.manual_seed(1)
     return torch.randint(0, 256, (count, 3, 64, 32), dtype=torch.uint8)
-
-
-@pytest.mark.parametrize(
-    ("kernel", "stride", "grid"),
-    [
-        ((2, 2), (2, 2), (8, 4)),
-        ((4, 4), (2, 2), (7, 3)),
-        ((4, 4), (3, 2), (5, 3)),
-        ((4, 4), (4, 4), (4, 2)),
-        ((4, 8), (2, 2), (7, 1)),
-        ((4, 8), (3, 2), (5, 1)),
-    ],
-)
-def test_the_windows_of_table_4(
-    kernel: tuple[int, int], stride: tuple[int, int], grid: tuple[int, int]
-) -> None:
-    settings = RegionSettings(kernel=kernel, stride=stride)
-    assert settings.grid == grid
-    assert RegionBranch(settings, 4, 3)(torch.randn(2, 4, 24, 12)).shape == (2, grid[0] * grid[1], 3)
-
-
-def test_regions_are_means_of_windows_row_by_row() -> None:
-    branch = RegionBranch(RegionSettings(map_size=(4, 3), kernel=(2, 2), stride=(2, 1)), 5, 6).eval()
-    feature_map = torch.randn(1, 5, 8, 6)
-    assert branch.reduce.bias is not None
-    own = F.relu(branch.norm(branch.convolution(F.avg_pool2d(feature_map, 2))))
-    found = branch(feature_map)
-    assert found.shape == (1, 4, 6)
-    for place, (row, column) in enumerate([(0, 0), (0, 1), (2, 0), (2, 1)]):
-        mean = own[0, :, row : row + 2, column : column + 2].mean(dim=(1, 2))
-        torch.testing.assert_close(
-            found[0, place], branch.reduce.weight[:, :, 0, 0] @ mean + branch.reduce.bias
-        )
 
 
 def test_all_levels_of_some_pairs() -> None:

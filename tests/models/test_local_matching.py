@@ -27,47 +27,53 @@ def similarities(model: LocalMatching, regions: Tensor, words: Tensor, present: 
     return found
 
 
-def _by_loops(
-    model: LocalMatching, v: list[list[float]], t: list[list[float]], soft: bool
-) -> tuple[float, float]:
-    """S over the regions and S over the words, of one pair."""
+def _perceptrons(model: LocalMatching) -> tuple[twin.Perceptron, twin.Perceptron]:
+    """MLP(v, t) of Eq. 2, which reads [v, t], and MLP(v + t^f) of Eq. 8."""
     first = torch.cat([model.score_of_region.weight, model.score_of_item.weight], dim=1).tolist()
     bias, second = model.score_of_region.bias.tolist(), model.score.weight[0].tolist()
-    gamma = [[twin.perceptron(x + y, first, bias, second, model.score.bias.item()) for y in t] for x in v]
     read = model.relevance_of_sum.weight.tolist(), model.relevance_of_sum.bias.tolist()
     last = model.relevance.weight[0].tolist(), model.relevance.bias.item()
-
-    def one_way(
-        scores: list[list[float]], own: list[list[float]], others: list[list[float]], k: int
-    ) -> float:
-        total = 0.0
-        for row, part in zip(scores, own, strict=True):
-            alpha = [1] * len(row) if soft else twin.select(row, k, 1.0, None)
-            seen = twin.fused(twin.weights(row, alpha), others)
-            summed = [a + b for a, b in zip(part, seen, strict=True)]
-            total += twin.sigmoid(twin.perceptron(summed, *read, *last))
-        return total / len(own)
-
-    turned = [list(column) for column in zip(*gamma, strict=True)]
     return (
-        one_way(gamma, v, t, model.settings.k_items),
-        one_way(turned, t, v, model.settings.k_regions),
+        lambda pair: twin.perceptron(pair, first, bias, second, model.score.bias.item()),
+        lambda summed: twin.perceptron(summed, *read, *last),
     )
 
 
 @pytest.mark.parametrize("attention", ["gumbel", "soft"])
 @pytest.mark.parametrize("direction", ["both", "image_to_text", "text_to_image"])
-def test_equals_loops_over_the_equations(attention: str, direction: str) -> None:
-    model = level(attention=attention, direction=direction)
+@pytest.mark.parametrize("selects", ["regions", "words"])
+def test_equals_loops_over_the_equations(selects: str, direction: str, attention: str) -> None:
+    model = level(attention=attention, direction=direction, selects=selects)
     regions, words, present = parts()
     got = similarities(model, regions, words, present)
+    k1, k2 = (None, None) if attention == "soft" else (2, 3)
     for image in range(IMAGES):
         for sentence, length in enumerate(LENGTHS):
-            to_text, to_image = _by_loops(
-                model, regions[image].tolist(), words[sentence, :length].tolist(), attention == "soft"
-            )
-            expected = {"image_to_text": to_text, "text_to_image": to_image, "both": (to_text + to_image) / 2}
-            assert got[image, sentence].item() == pytest.approx(expected[direction], rel=1e-5)
+            v, t = regions[image].tolist(), words[sentence, :length].tolist()
+            expected = twin.similarity(selects, direction, v, t, _perceptrons(model), k1, k2)
+            assert got[image, sentence].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_which_side_selects_makes_no_difference_to_soft_attention_of_both() -> None:
+    regions, words, present = parts()
+    one, other = (
+        similarities(level(attention="soft", selects=selects), regions, words, present)
+        for selects in ("regions", "words")
+    )
+    torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("selects", ["regions", "words"])
+def test_one_direction_has_the_weights_of_the_side_that_selects(selects: str) -> None:
+    regions, words, present = parts()
+    other = "words" if selects == "regions" else "regions"
+    for direction, side in (("image_to_text", selects), ("text_to_image", other)):
+        model = level(direction=direction, selects=selects)
+        match = model(model.project_regions(regions), model.project_items(words, present))
+        assert (match.of_items is not None, match.of_regions is not None) == (
+            side == "regions",
+            side == "words",
+        )
 
 
 def test_a_pair_alone_scores_as_among_all() -> None:
@@ -125,15 +131,16 @@ def test_gradients_reach_both_sides_through_the_selection(direction: str) -> Non
     assert model.score.weight.grad.any()
 
 
-def test_attention_is_over_what_was_selected() -> None:
-    model = level()
+@pytest.mark.parametrize(("selects", "of_region", "of_word"), [("regions", 2, 3), ("words", 3, 2)])
+def test_attention_is_over_what_was_selected(selects: str, of_region: int, of_word: int) -> None:
+    model = level(selects=selects)
     regions, words, present = parts()
     match = model(model.project_regions(regions), model.project_items(words, present))
     assert match.of_items.sum(dim=3).allclose(torch.ones(()))
     assert match.of_regions.sum(dim=3)[present[None].expand(IMAGES, -1, -1)].allclose(torch.ones(()))
     for sentence, length in enumerate(LENGTHS):
-        assert ((match.of_items[:, sentence] > 0).sum(dim=2) == min(2, length)).all()
-        assert ((match.of_regions[:, sentence, :length] > 0).sum(dim=2) == 3).all()
+        assert ((match.of_items[:, sentence] > 0).sum(dim=2) == min(of_region, length)).all()
+        assert ((match.of_regions[:, sentence, :length] > 0).sum(dim=2) == of_word).all()
 
 
 def test_noise_is_drawn_in_training_alone_and_from_the_generator() -> None:
@@ -191,14 +198,27 @@ def test_the_temperature_changes_the_gradient_and_not_the_similarity() -> None:
     assert not torch.allclose(gradients[0], gradients[1])
 
 
-def _written_out(model: LocalMatching, v: Tensor, t: Tensor, noise: Tensor, direction: str) -> Tensor:
+def test_the_gradient_is_that_of_the_temperature_that_was_reached() -> None:
+    regions, words, present = parts()
+    gradients = []
+    for settings, done in (({"temperature": 2.0, "last_temperature": 0.5}, 1.0), ({"temperature": 0.5}, 0.0)):
+        model, own = level(**settings).train(), regions.clone().requires_grad_()
+        model.anneal(done)
+        match = model(
+            model.project_regions(own), model.project_items(words, present), torch.Generator().manual_seed(0)
+        )
+        gradients += torch.autograd.grad(match.similarity.sum(), own)
+    torch.testing.assert_close(*gradients)
+
+
+def _written_out(model: LocalMatching, v: Tensor, t: Tensor, noise: Tensor, side: str, k: int) -> Tensor:
     """Eq. 2 and Eq. 5 to 8 of one pair, with the straight-through selection, on [v, t] and v + t^f as they stand."""
     pairs = torch.cat([v[:, None].expand(-1, len(t), -1), t[None].expand(len(v), -1, -1)], dim=2)
     first = torch.cat([model.score_of_region.weight, model.score_of_item.weight], dim=1)
     gamma = model.score(torch.relu(pairs @ first.T + model.score_of_region.bias)).squeeze(2)
-    own, others, k = v, t, model.settings.k_items
-    if direction == "text_to_image":
-        gamma, own, others, k = gamma.T, t, v, model.settings.k_regions
+    own, others = v, t
+    if side == "words":
+        gamma, own, others = gamma.T, t, v
     normalised = model.settings.noise_on == "normalised"
     keys = (torch.nn.functional.normalize(gamma, dim=1) if normalised else gamma) + noise
     hard = torch.zeros_like(keys).scatter(1, keys.topk(k, dim=1).indices, 1.0)
@@ -211,23 +231,31 @@ def _written_out(model: LocalMatching, v: Tensor, t: Tensor, noise: Tensor, dire
 
 
 @pytest.mark.parametrize("noise_on", ["normalised", "scores"])
-@pytest.mark.parametrize("direction", ["image_to_text", "text_to_image"])
+@pytest.mark.parametrize(
+    ("selects", "direction", "side", "k"),
+    [
+        ("regions", "image_to_text", "regions", 2),
+        ("regions", "text_to_image", "words", 3),
+        ("words", "image_to_text", "words", 2),
+        ("words", "text_to_image", "regions", 3),
+    ],
+)
 def test_gradients_equal_those_of_the_equations_written_out(
-    direction: str, noise_on: str, monkeypatch: pytest.MonkeyPatch
+    selects: str, direction: str, side: str, k: int, noise_on: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = level(direction=direction, noise_on=noise_on).double().train()
+    model = level(selects=selects, direction=direction, noise_on=noise_on).double().train()
     torch.nn.init.normal_(model.relevance_of_sum.bias)
     torch.nn.init.normal_(model.score_of_region.bias)
     regions, words = torch.randn(1, REGIONS, DIM).double(), torch.randn(1, WORDS, DIM).double()
     present = torch.ones(1, WORDS, dtype=torch.bool)
-    shape = (REGIONS, WORDS) if direction == "image_to_text" else (WORDS, REGIONS)
+    shape = (REGIONS, WORDS) if side == "regions" else (WORDS, REGIONS)
     noise = torch.randn(shape).double()
     monkeypatch.setattr(
         "limner.models.local_matching.gumbel_noise", lambda like, generator: noise.view(like.shape)
     )
     monkeypatch.setattr(Tensor, "float", lambda tensor: tensor)  # compared in float64
     match = model(model.project_regions(regions), model.project_items(words, present))
-    expected = _written_out(model, regions[0], words[0], noise, direction)
+    expected = _written_out(model, regions[0], words[0], noise, side, k)
     torch.testing.assert_close(match.similarity[0, 0], expected)
     parameters = list(model.parameters())
     for ours, theirs in zip(

@@ -1,9 +1,9 @@
 import pytest
 import torch
-from torch import Tensor, nn
 
 from limner.errors import SettingsError
 from limner.models.text_hgan import HierarchicalText, HierarchicalTextSettings
+from tests.reference.self_attention import attended
 
 NUMBERS = torch.tensor([[3, 1, 4, 1, 5, 0, 0], [2, 6, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0]])
 PHRASES = torch.tensor([[1, 1, 0, 2, 2, 0, 0], [0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0]])
@@ -15,27 +15,13 @@ def text_path() -> HierarchicalText:
     return HierarchicalText(settings, 6).eval()
 
 
-def _attended(layer: nn.TransformerEncoderLayer, rows: Tensor) -> Tensor:
-    """Vaswani et al., sections 3.1 to 3.3, for one sentence without padding."""
-    weight, bias = layer.self_attn.in_proj_weight, layer.self_attn.in_proj_bias
-    q, k, v = (rows @ weight.T + bias).chunk(3, dim=1)
-    heads = []
-    for head in range(2):
-        own = slice(4 * head, 4 * head + 4)
-        attention = (q[:, own] @ k[:, own].T / 2).softmax(dim=1)
-        heads.append(attention @ v[:, own])
-    x = layer.norm1(rows + layer.self_attn.out_proj(torch.cat(heads, dim=1)))
-    found: Tensor = layer.norm2(x + layer.linear2(torch.relu(layer.linear1(x))))
-    return found
-
-
 def test_equals_self_attention_and_lstm_of_each_sentence_alone() -> None:
     model = text_path()
     parts = model.encode(NUMBERS, PHRASES)
     assert model.vectors is not None
     for row, length in enumerate((5, 2, 1)):
         entered = model.entry(model.vectors(NUMBERS[row, :length]))
-        words = _attended(model.word_attention, entered)
+        words = attended(model.word_attention, entered)
         torch.testing.assert_close(parts.words[row, :length], words, atol=1e-5, rtol=1e-4)
         assert not parts.words[row, length:].any()
         there, back = model.forwards(words)[0][-1], model.backwards(words.flip(0))[0][-1]
@@ -44,7 +30,7 @@ def test_equals_self_attention_and_lstm_of_each_sentence_alone() -> None:
     phrases = torch.stack(
         [entered.mean(dim=0) for entered in model.entry(model.vectors(NUMBERS[0, :5])).split([2, 1, 2])]
     )
-    expected = _attended(model.phrase_attention, phrases[[0, 2]])
+    expected = attended(model.phrase_attention, phrases[[0, 2]])
     torch.testing.assert_close(parts.phrases[0], expected, atol=1e-5, rtol=1e-4)
 
 

@@ -249,6 +249,22 @@ def test_hgan_table_5_has_the_noise_of_both_readings(recipe: str) -> None:
     }
 
 
+@pytest.mark.parametrize("recipe", ["hgan-cuhk-pedes", "hgan-people"])
+def test_hgan_selects_has_both_readings_with_the_same_k1_and_k2(recipe: str) -> None:
+    local = {
+        key: row.recipe.model.local  # type: ignore[attr-defined]
+        for key, row in _rows("hgan-selects", recipe).items()
+    }
+    # words that a region selects, regions that a word selects
+    assert {key: (one.k_of_region, one.k_of_item) for key, one in local.items()} == {
+        "regions": (4, 2),
+        "words": (2, 4),
+        "regions-alone": (4, None),
+        "words-alone": (None, 4),
+    }
+    assert {one.attention for one in local.values()} == {"gumbel"}
+
+
 def test_hgan_table_4_has_the_papers_numbers_of_regions() -> None:
     grids = [row.recipe.model.regions.grid for row in _rows("hgan-table-4", "hgan-people").values()]  # type: ignore[attr-defined]
     assert grids == [(8, 4), (7, 3), (5, 3), (4, 2), (7, 1), (5, 1)]

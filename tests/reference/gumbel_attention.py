@@ -1,6 +1,7 @@
-"""Slow twin of Gumbel top-k attention: HGAN (MM 2020), Algorithm 1 and Eq. 5–8, in loops."""
+"""Slow twin of Gumbel top-k attention: HGAN (MM 2020), Algorithm 1 and Eq. 2–8, in loops, in both of its readings."""
 
 import math
+from collections.abc import Callable
 
 
 def l2norm(row: list[float]) -> list[float]:
@@ -63,3 +64,48 @@ def fused(row_weights: list[float], items: list[list[float]]) -> list[float]:
 
 def sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
+
+
+Rows = list[list[float]]
+Perceptron = Callable[[list[float]], float]
+
+
+def regions_select(v: Rows, t: Rows, mlp: Perceptron, mlp_of_sum: Perceptron, k: int | None) -> float:
+    """Line 4 and Eq. 6–8: each region selects k of the words, S is a mean over the n regions; None = soft attention."""
+    n = len(v)
+    total = 0.0
+    for i in range(n):
+        gamma_i = [mlp(v[i] + t[j]) for j in range(len(t))]
+        alpha_i = [1] * len(t) if k is None else select(gamma_i, k, 1.0, None)
+        t_f = fused(weights(gamma_i, alpha_i), t)
+        total += sigmoid(mlp_of_sum([a + b for a, b in zip(v[i], t_f, strict=True)]))
+    return total / n
+
+
+def words_select(v: Rows, t: Rows, mlp: Perceptron, mlp_of_sum: Perceptron, k: int | None) -> float:
+    """The declarations and Eq. 2–4: γ has a row a word, each word selects k of the regions, S is over the m words."""
+    m = len(t)
+    total = 0.0
+    for i in range(m):
+        gamma_i = [mlp(v[j] + t[i]) for j in range(len(v))]
+        alpha_i = [1] * len(v) if k is None else select(gamma_i, k, 1.0, None)
+        v_a = fused(weights(gamma_i, alpha_i), v)
+        total += sigmoid(mlp_of_sum([a + b for a, b in zip(v_a, t[i], strict=True)]))
+    return total / m
+
+
+def similarity(
+    selects: str,
+    direction: str,
+    v: Rows,
+    t: Rows,
+    perceptrons: tuple[Perceptron, Perceptron],
+    k1: int | None,
+    k2: int | None,
+) -> float:
+    """S by α with k1, by β with k2, or the mean of both; α is that of the side that `selects`."""
+    by_alpha, by_beta = regions_select, words_select
+    if selects == "words":
+        by_alpha, by_beta = words_select, regions_select
+    to_text, to_image = by_alpha(v, t, *perceptrons, k1), by_beta(v, t, *perceptrons, k2)
+    return {"image_to_text": to_text, "text_to_image": to_image, "both": (to_text + to_image) / 2}[direction]

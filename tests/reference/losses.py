@@ -70,6 +70,30 @@ def ranking_loss(
     return total / len(groups)
 
 
+def levels_loss(
+    similarities: list[list[float]],
+    counted: list[bool],
+    groups: list[int],
+    margin: float,
+    negatives_are: str = "sum",
+) -> float:
+    """HGAN, Eq. 9: [γ − S(V, T) + S(V, T⁻)]₊ and [γ − S(V, T) + S(V⁻, T)]₊ of all negatives, the mean over the pairs.
+
+    As decided, a pair whose sentence is not counted is no anchor, no negative, and none that the mean is over.
+    """
+    pairs = [pair for pair, there in enumerate(counted) if there]
+    total = 0.0
+    for a in pairs:
+        negatives = [n for n in pairs if groups[n] != groups[a]]
+        for row in ([similarities[a][n] for n in negatives], [similarities[n][a] for n in negatives]):
+            hinges = [max(0.0, margin - similarities[a][a] + negative) for negative in row]
+            if not hinges:
+                continue
+            how = {"sum": sum(hinges), "mean": sum(hinges) / len(hinges), "hardest": max(hinges)}
+            total += how[negatives_are]
+    return total / len(pairs) if pairs else 0.0
+
+
 def cmce_probabilities(feature: list[float], buffer: list[list[float]], sigma: float) -> list[float]:
     """Eq. 1–2: p_i = exp(S_iᵀ v / σ) / Σ_j exp(S_jᵀ v / σ), for a feature v of any length."""
     length = math.sqrt(sum(x * x for x in feature))

@@ -118,6 +118,19 @@ def test_a_stage_of_the_sentence_level_alone_learns_nothing_of_the_others(
     assert np.isfinite(rows[-1]["score"])
 
 
+def test_which_side_selects_changes_what_is_learnt(toys: Dataset, tmp_path: Path) -> None:
+    recipe, found = toy_hgan(), {}
+    for selects in ("regions", "words"):
+        local = recipe.model.local.replace(selects=selects)
+        own = recipe.replace(
+            model=recipe.model.replace(local=local), stages=(recipe.stages[0].replace(epochs=1),)
+        )
+        out = train(own, toys.split("train"), toys.split("val"), tmp_path / selects, cpu=True)
+        found[selects] = json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+        assert np.isfinite(found[selects]["score"])
+    assert found["regions"]["word"] != found["words"]["word"]
+
+
 def refused(recipe: Recipe, **changes: object) -> str:
     with pytest.raises(SettingsError) as error:
         recipe.replace(stages=(recipe.stages[0].replace(**changes),))
