@@ -5,7 +5,7 @@ circle loss, with pair-wise labels.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +29,8 @@ class Circle(LossSettings):
     gamma: float = Field(default=256.0, gt=0, allow_inf_nan=False)
     """γ, the scale of the similarities (256 for faces, beside m = 0.25; 80 for retrieval, beside 0.4: from
     the same source)."""
+
+    compares_pairs: ClassVar[bool] = True
 
     @property
     def weights(self) -> Mapping[str, float]:

@@ -38,6 +38,7 @@ class Contrastive(LossSettings):
     """The positives of an anchor: all of its "group", or its own "pair" alone, literally as CLIP, where two pairs of a
     group are negatives of each other."""
 
+    compares_pairs: ClassVar[bool] = True
     # a fixed temperature could differ between stages; one that is learnt lives on, and so do both settings
     lasting: ClassVar[tuple[str, ...]] = ("temperature", "learnt")
 
@@ -88,7 +89,7 @@ class ContrastiveLoss(Loss):
     - `positives`: "pair" is CLIP to the letter.
 
     Rows beside the batch are not read: they were mined to be hard, and p would not be a distribution over a random
-    batch. With several processes each has the negatives of its own share; CLIP has those of all.
+    batch. With several processes each has the negatives of all, as CLIP has (`LossSettings.compares_pairs`).
     """
 
     def __init__(

@@ -129,6 +129,9 @@ class LossSettings(Settings, ABC):
     """True if it keeps features of a step for later ones."""
     of_embedding: ClassVar[bool] = True
     """True if it reads the embeddings of whole images and sentences."""
+    compares_pairs: ClassVar[bool] = False
+    """True if it compares the pairs of a batch with each other by their embeddings, with nothing drawn at random: each
+    of several processes gives it those of all."""
 
     # of the settings, too: whether something is learnt can be a setting, as the temperature of `contrastive`
     @property

@@ -5,7 +5,7 @@ Source: Zheng et al., HGAN, MM 2020, section 3.4, Eq. 11, which has the projecti
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,8 @@ class Pair(LossSettings):
     """The loss."""
     weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Weight of the loss (Eq. 11)."""
+
+    compares_pairs: ClassVar[bool] = True
 
     @property
     def weights(self) -> Mapping[str, float]:

@@ -5,7 +5,7 @@ takes the hardest of a pool of sampled candidates.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +31,8 @@ class Ranking(LossSettings):
     """"hardest" negative of each anchor; or of all of them the "sum", or the "mean", as a random one gives."""
     candidates: int = Field(default=0, ge=0)
     """Random candidates an anchor's extra hard negative is mined from; 0 = the batch alone (released code: 256)."""
+
+    compares_pairs: ClassVar[bool] = True
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -5,7 +5,7 @@ CVPR 2023, "Similarity Distribution Matching".
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int64
@@ -24,6 +24,8 @@ class SDM(LossSettings):
     """Weight of the loss."""
     temperature: float = Field(default=0.02, gt=0, allow_inf_nan=False)
     """τ, which cosines are divided by (the paper: 0.02)."""
+
+    compares_pairs: ClassVar[bool] = True
 
     @property
     def weights(self) -> Mapping[str, float]:

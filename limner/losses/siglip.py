@@ -30,6 +30,7 @@ class SigLIP(LossSettings):
     bias: float = Field(default=-10.0, allow_inf_nan=False)
     """b, which is added to them, at the start (Algorithm 1: −10); it is learnt. The same in all stages."""
 
+    compares_pairs: ClassVar[bool] = True
     lasting: ClassVar[tuple[str, ...]] = ("scale", "bias")
 
     @property
@@ -56,7 +57,8 @@ class SigLIPLoss(Loss):
 
     **Decided**: z_ij = 1 for all of one group, where the paper has j = i alone. b has the sign of Algorithm 1, with
     which −10 makes a match unlikely at the start; the equation, as printed, has the other one. Rows beside the batch
-    are not read. With several processes each has the negatives of its own share; the paper passes sentences around.
+    are not read. With several processes each has the negatives of all, gathered at once; the paper passes sentences
+    around.
     """
 
     def __init__(self, scale: float = 10.0, bias: float = -10.0) -> None:

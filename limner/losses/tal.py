@@ -5,7 +5,7 @@ Source: Qin et al., "Noisy-Correspondence Learning for Text-to-Image Person Re-i
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -26,6 +26,8 @@ class TAL(LossSettings):
     """m, in cosine similarity (the released code: 0.1)."""
     temperature: float = Field(default=0.015, gt=0, allow_inf_nan=False)
     """τ, in cosine similarity: negatives so far below the hardest one still count (the released code: 0.015)."""
+
+    compares_pairs: ClassVar[bool] = True
 
     @property
     def weights(self) -> Mapping[str, float]:

@@ -25,6 +25,7 @@ from limner.losses.loss import (
 )
 from limner.models.dual_encoder import DualEncoder
 from limner.training.chunks import embed_in_chunks
+from limner.training.whole_batch import whole_batch
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class TrainingBatch:
     word is, `words_below` what a text encoder that is held fixed gives for it, where that was computed before.
 
     `shown` says which of `images` each row has, of pairs and behind them, where a picture stands once for several.
+    `whole` is the number of pairs in the batch of which these are a process's share; None = these are all.
     """
 
     images: UInt8[Tensor, "rows 3 height width"] | Float[Tensor, "rows ..."]
@@ -47,6 +49,7 @@ class TrainingBatch:
     phrases: Int64[Tensor, "text_rows words"] | None = None
     words_below: Float[Tensor, "kept_rows kept_words channels"] | None = None
     shown: Int64[Tensor, " image_rows"] | None = None
+    whole: int | None = None
 
     def to(self, device: torch.device) -> "TrainingBatch":
         """The same on a device."""
@@ -128,12 +131,14 @@ class Objective(nn.Module):
 
     def forward(self, batch: TrainingBatch) -> dict[str, Float[Tensor, ""]]:
         """The weighted "loss", each unweighted term of it, and what the losses show beside them."""
-        embedded = self._embedded(batch)
+        share = whole = self._embedded(batch)
+        if batch.whole is not None and any(settings.compares_pairs for settings in self.settings):
+            whole = whole_batch(share, batch.whole)
         weighted: list[Tensor] = []
         values: dict[str, Tensor] = {}
         extra: dict[str, Tensor] = {}
         for settings in self.settings:
-            terms = self.loss(settings.kind).terms(embedded)
+            terms = self.loss(settings.kind).terms(whole if settings.compares_pairs else share)
             # Terms are weighted here and logged without their weights, so that curves of two recipes can be compared.
             weighted += [settings.weights[name] * value for name, value in terms.losses.items()]
             # Detached: the log must not keep the graph of a step.

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -242,7 +242,8 @@ class EmbeddingStage(Stage):
             # A generator of its own for each step, so that threads cannot change each other's draws.
             rng = self.source.random(epoch, step, process)
             beside = self.sampler.beside(batch, rng)
-            return batch, beside, self._made(batch, beside, epoch, step, rng)
+            made = self._made(batch, beside, epoch, step, rng)
+            return batch, beside, replace(made, whole=len(whole.images))
 
         def at_its_turn() -> Iterator[tuple[int, dict[str, Any]]]:
             # batches are made ahead; what depends on the network as it stands waits for its step

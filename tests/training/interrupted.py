@@ -163,3 +163,49 @@ def in_torchrun(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str
         "OMP_NUM_THREADS": "1",
     }
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+_SCRIPT = """
+import os
+import signal
+import sys
+from pathlib import Path
+
+from limner.training.log import Stepped
+from limner.training.loop import train
+from limner.training.recipe import Recipe
+from tests.toy import toy_dataset
+
+_, pictures, out, recipe, kill_at = sys.argv
+
+
+def listen(event):
+    if isinstance(event, Stepped) and f"{event.stage} {event.epoch} {event.step}" == kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+data = toy_dataset(Path(pictures))
+train(
+    Recipe.model_validate_json(recipe), data.split("train"), data.split("val"), Path(out),
+    resume=True, listener=listen, cpu=True,
+)
+"""
+
+
+def train_together(
+    processes: int, toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Train, or go on with it, in so many processes, which are all killed behind a "stage epoch step"."""
+    script = out.with_name("sharded.py")
+    script.write_text(_SCRIPT, encoding="utf-8")
+    return in_processes(
+        processes,
+        *(str(script), str(toys.records[0].image.parent), str(out), recipe.model_dump_json(), kill_at),
+        cache=out.with_name("cache"),
+    )
+
+
+def trained_together(processes: int, toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str = "") -> None:
+    """The same, and expect them to come to the end, or to be killed."""
+    done = train_together(processes, toys, recipe, out, kill_at=kill_at)
+    assert bool(done.returncode) == bool(kill_at), done.stderr

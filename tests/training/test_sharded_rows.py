@@ -1,6 +1,5 @@
 """Trainings of several processes that each hold a part of the classifier: weights, files, kills, other numbers."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,51 +15,7 @@ from limner.training.loop import train
 from limner.training.recipe import Recipe
 from tests import towers
 from tests.toy import toy_recipe
-from tests.training.interrupted import STATE, in_processes, same_run
-
-SCRIPT = """
-import os
-import signal
-import sys
-from pathlib import Path
-
-from limner.training.log import Stepped
-from limner.training.loop import train
-from limner.training.recipe import Recipe
-from tests.toy import toy_dataset
-
-_, pictures, out, recipe, kill_at = sys.argv
-
-
-def listen(event):
-    if isinstance(event, Stepped) and f"{event.stage} {event.epoch} {event.step}" == kill_at:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-data = toy_dataset(Path(pictures))
-train(
-    Recipe.model_validate_json(recipe), data.split("train"), data.split("val"), Path(out),
-    resume=True, listener=listen, cpu=True,
-)
-"""
-
-
-def _run(
-    processes: int, toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """Train or go on with so many processes, up to the step at which all are killed."""
-    script = out.with_name("sharded.py")
-    script.write_text(SCRIPT, encoding="utf-8")
-    return in_processes(
-        processes,
-        *(str(script), str(toys.records[0].image.parent), str(out), recipe.model_dump_json(), kill_at),
-        cache=out.with_name("cache"),
-    )
-
-
-def _train(processes: int, toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str = "") -> None:
-    done = _run(processes, toys, recipe, out, kill_at=kill_at)
-    assert bool(done.returncode) == bool(kill_at), done.stderr
+from tests.training.interrupted import STATE, same_run, train_together, trained_together
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +58,7 @@ def _nearly_same(found: Path, expected: Path) -> None:
 
 def test_two_processes_equal_one(tuned: Recipe, one: Path, toys: Dataset, tmp_path: Path) -> None:
     """The network, the classifier's file and the state, clipped and averaged."""
-    _train(2, toys, tuned, tmp_path / "run")
+    trained_together(2, toys, tuned, tmp_path / "run")
     _nearly_same(tmp_path / "run", one)
     # it has learnt something
     assert load_file(one / STATE)["objective.losses.instance.bias"].abs().max() > 1e-3
@@ -114,9 +69,9 @@ def test_a_state_is_read_by_another_number_of_processes(
     tuned: Recipe, one: Path, toys: Dataset, tmp_path: Path, processes: int
 ) -> None:
     """SGD's moments and the average go along: without them the end is another."""
-    _train(2, toys, tuned, tmp_path / "run", kill_at="tune 3 2")
+    trained_together(2, toys, tuned, tmp_path / "run", kill_at="tune 3 2")
     assert "optimiser." in "".join(load_file(tmp_path / "run" / STATE))
-    _train(processes, toys, tuned, tmp_path / "run")
+    trained_together(processes, toys, tuned, tmp_path / "run")
     _nearly_same(tmp_path / "run", one)
 
 
@@ -130,9 +85,9 @@ def test_kill_9_and_resume_is_the_uninterrupted_run(toys: Dataset, tmp_path: Pat
     first, second = first.with_losses(loss.replace(sample=0.5)), second.with_losses(loss.replace(block=3))
     first = first.replace(epochs=2, optimiser=first.optimiser.replace(clip=0.5), average={})
     recipe = toy_recipe().replace(stages=(first, second))
-    _train(2, toys, recipe, tmp_path / "whole")
+    trained_together(2, toys, recipe, tmp_path / "whole")
     for kill_at in ("stage-1 2 1", "stage-2 1 1", "stage-2 2 1", ""):
-        _train(2, toys, recipe, tmp_path / "run", kill_at=kill_at)
+        trained_together(2, toys, recipe, tmp_path / "run", kill_at=kill_at)
     same_run(tmp_path / "run", tmp_path / "whole")
     classifiers = [load_file(tmp_path / run / "stage-1-classifier.safetensors") for run in ("run", "whole")]
     assert classifiers[0].keys() == {"weight", "bias"}
@@ -146,6 +101,6 @@ def test_kill_9_and_resume_is_the_uninterrupted_run(toys: Dataset, tmp_path: Pat
 
 def test_shares_of_other_sizes_are_refused(tuned: Recipe, toys: Dataset, tmp_path: Path) -> None:
     recipe = change(tuned, ["stages.tune.batch=11"])
-    done = _run(2, toys, recipe, tmp_path / "run")
+    done = train_together(2, toys, recipe, tmp_path / "run")
     assert done.returncode
     assert "a sharded classifier needs as many pairs of each of 2 processes" in done.stderr
