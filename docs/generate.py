@@ -1,10 +1,10 @@
 """Write the generated pages: `api.md`, `cli.md`, `settings.md`, `recipes.md`, `terms.md`,
-`references.md`, `performance.md` and `code-map.md` of `docs/`.
+`references.md`, `performance.md`, `claims.md` and `code-map.md` of `docs/`.
 
     python -m docs.generate        (or `make docs`)
 
-What they say is taken from the code and from `benchmarks/results/` alone, so that the same tree gives the same bytes on
-every machine. A test compares them with the files (`tests/test_docs.py`).
+What they say is taken from the code, from `benchmarks/results/` and `docs/claims.toml` alone, so that the same tree
+gives the same bytes on every machine. A test compares them with the files (`tests/test_docs.py`).
 """
 
 import inspect
@@ -19,6 +19,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from docs.api_page import api_page
+from docs.claims_page import claims_page
 from docs.code_map import code_map
 from docs.performance_page import performance_page
 from docs.references_page import references_page
@@ -50,6 +51,7 @@ def pages() -> dict[str, str]:
         "terms.md": terms_page(NOTE),
         "references.md": references_page(NOTE),
         "performance.md": performance_page(NOTE),
+        "claims.md": claims_page(NOTE),
         "code-map.md": code_map(NOTE),
     }
 
