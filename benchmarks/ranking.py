@@ -99,7 +99,7 @@ def main() -> None:
 def _rank_by_sorting(query: np.ndarray, gallery: np.ndarray, true: np.ndarray) -> int:
     scores = gallery @ query
     # scores that differ by less count as equal, and ties against the model
-    scores[true] -= tolerance_of_unit_rows(gallery.shape[1])
+    scores[true] -= tolerance_of_unit_rows(gallery.shape[1], float(np.finfo(gallery.dtype).eps))
     order = np.argsort(-scores, kind="stable")
     return int(true[order].argmax()) + 1
 

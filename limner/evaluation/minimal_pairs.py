@@ -137,7 +137,9 @@ def pair_scores(
     of_picture = norms[0][places[0]] * np.median(norms[1])
     of_sentence = norms[1][places[1]] * np.median(norms[0])
     scale = np.where(places[0] == places[2], of_picture, of_sentence)
-    return PairScores(true, false, tolerance_of_unit_rows(images.shape[1]) * scale)
+    # Multiplied in float64, but the sentences of one bag of words differ by the roundings of their own type.
+    kind = np.result_type(images, sentences, np.float32)
+    return PairScores(true, false, tolerance_of_unit_rows(images.shape[1], float(np.finfo(kind).eps)) * scale)
 
 
 def reranked_scores(pairs: PairSet, reranking: PairReranking) -> PairScores:

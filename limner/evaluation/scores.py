@@ -121,7 +121,7 @@ def _sides(queries: Array, gallery: Array) -> tuple[_Side, _Side]:
 def _products(queries: _Side, gallery: _Side) -> Scores:
     q, g = queries.rows, gallery.rows
     _expect_products(queries.peaks, gallery.peaks, q.shape[1])
-    unit = tolerance_of_unit_rows(g.shape[1]) * gallery.norms.median()
+    unit = tolerance_of_unit_rows(g.shape[1], torch.finfo(g.dtype).eps) * gallery.norms.median()
 
     def tolerance(start: int, stop: int, chosen: Tensor) -> Tensor:
         return (queries.norms[start:stop] * unit)[:, None].expand_as(chosen).to(chosen.dtype)

@@ -123,6 +123,20 @@ def test_scores_are_dot_products_and_scale_with_the_vectors() -> None:
     assert (larger.right == scores.right).all()
 
 
+@pytest.mark.parametrize(("kind", "accuracy"), [("f4", 0), ("f8", 100)])
+def test_the_tolerance_goes_by_the_type_of_the_embeddings(kind: str, accuracy: int) -> None:
+    # all are one vector, but for 1e-9 by which what is true differs from what is false
+    truth = np.zeros((len(PAIRS.sentences), 2))
+    truth[:, 0] = 1
+    of_texts = np.array([pair.image == pair.false_image for pair in PAIRS.pairs])
+    for place in np.flatnonzero(of_texts):
+        truth[PAIRS.pairs[place].false_sentence, 1] = -1e-9
+    images = np.repeat([[0.5**0.5, 0.5**0.5]], len(PAIRS.images), axis=0)
+    scores = pair_scores(PAIRS, images.astype(kind), truth.astype(kind))
+    assert 100 * scores.right[of_texts].mean() == accuracy
+    assert (scores.tied[of_texts] == (accuracy == 0)).all()
+
+
 def test_given_scores_are_compared_as_they_are() -> None:
     count = len(PAIRS.pairs)
     close = PairScores(np.full(count, 1 + 1e-12), np.ones(count), np.zeros(count))

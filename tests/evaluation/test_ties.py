@@ -9,12 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
+from threadpoolctl import threadpool_limits
 
 from limner.evaluation import ties as module
 from limner.evaluation.both_directions import evaluate, evaluate_scores
 from limner.evaluation.measures import RecallAt
 from limner.evaluation.names import parse_measures
-from limner.evaluation.ranking import RankingResult, rank_embeddings, rank_scores
+from limner.evaluation.ranking import RankingResult, rank_both, rank_embeddings, rank_scores
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.report import Report, render
 from limner.evaluation.reranking import PairReranking
@@ -31,13 +32,13 @@ def _rotation(rng: np.random.Generator, dim: int) -> np.ndarray:
 
 
 def _stored(codes: np.ndarray, way: str, kind: str, rotation: np.ndarray) -> np.ndarray:
-    """Codes as somebody may have stored them; float64 files often hold what was computed in float32."""
-    rows = codes.astype(np.float32)
+    """Codes as somebody may have computed them in a type."""
+    rows = codes.astype(kind)
     if "cosine" in way:
         rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     if "rotated" in way:
-        rows = rows @ rotation.astype(np.float32)
-    return np.asarray(rows.astype(kind))
+        rows = rows @ rotation.astype(kind)
+    return np.asarray(rows)
 
 
 def _same(found: RankingResult, exact: RankingResult) -> None:
@@ -97,17 +98,133 @@ def test_dense_codes_rank_alike_too(dim: int, values: tuple[int, int], way: str,
     _same(rank_embeddings(stored[0], stored[1], relevance, MEASURES), exact)
 
 
-def test_the_tolerance_is_where_it_is_said_to_be() -> None:
-    tolerance = tolerance_of_unit_rows(2)
+@pytest.mark.parametrize(("kind", "eps"), [("f4", 2**-23), ("f8", 2**-52)])
+def test_the_tolerance_is_where_it_is_said_to_be(kind: str, eps: float) -> None:
+    tolerance = tolerance_of_unit_rows(2, eps)
+    assert tolerance == pytest.approx(eps * 102**0.5)
     for gap, rank in ((0.0, 2), (0.9, 2), (1.1, 1)):
         # cosines 0.5 of the match and 0.5 less the gap of the wrong item
         gallery = np.array([[0.5, 0.75**0.5], [0.5 - gap * tolerance, 0.0]])
         gallery[1, 1] = (1 - gallery[1, 0] ** 2) ** 0.5
-        for scale in (1.0, 1e-12, 1e12):  # relative to the norms
+        for scale in (1.0, 2.0**-40, 2.0**40):  # relative to the norms
             found = rank_embeddings(
-                np.array([[3.0, 0.0]]), gallery * scale, Relevance.from_groups([0], [0, 1])
+                np.array([[3.0, 0.0]], kind),
+                (gallery * scale).astype(kind),
+                Relevance.from_groups([0], [0, 1]),
             )
             assert found.first_ranks.tolist() == [rank], (gap, scale)
+
+
+def test_one_side_in_float64_is_enough() -> None:
+    gallery = np.array([[1.0, 0.0], [1 - 1e-9, 0.0]])
+    query, relevance = np.ones((1, 2)), Relevance.from_groups([0], [0, 1])
+    for kinds, rank in (
+        (("f8", "f8"), 1),
+        (("f4", "f8"), 1),
+        (("f4", "f4"), 2),
+        (("f2", "f4"), 2),
+        (("f2", "f2"), 2),
+    ):
+        found = rank_embeddings(query.astype(kinds[0]), gallery.astype(kinds[1]), relevance)
+        assert found.first_ranks.tolist() == [rank], kinds
+
+
+WIDTHS = st.sampled_from([1, 2, 3, 8, 17, 64, 100, 256, 515, 1024, 2048, 3072])
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def _both(
+    images: torch.Tensor, sentences: torch.Tensor, groups: np.ndarray, block: int | None, threads: int
+) -> list[RankingResult]:
+    """All ways to rank both directions, one image a group and several sentences."""
+    forward = Relevance.from_groups(np.arange(len(images)), groups)
+    backward = Relevance.from_groups(groups, np.arange(len(images)))
+    with threadpool_limits(threads):
+        both = rank_both(images, sentences, forward, backward, MEASURES, block=block)
+        return [
+            *both,
+            rank_embeddings(images, sentences, forward, MEASURES, block=block),
+            rank_embeddings(sentences, images, backward, MEASURES, block=block),
+        ]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    WIDTHS,
+    st.sampled_from(["f8", "f4", "f2", "bf16"]),
+    st.sampled_from(["even", "positive", "one column above all"]),
+    st.booleans(),
+    st.sampled_from([None, 1, 3, 7]),
+    st.sampled_from([1, 2]),
+)
+def test_constant_embeddings_are_all_ties(
+    seed: int, dim: int, kind: str, spread: str, again: bool, block: int | None, threads: int
+) -> None:
+    """Of one direction, bit for bit or scaled and normalised anew in their type, in any blocks: never above chance."""
+    rng = np.random.default_rng(seed)
+    half = kind in ("f2", "bf16")
+    computed = np.dtype("f4" if half else kind)
+    sides = []
+    for count in (19, 38):
+        rows = rng.standard_normal((1, dim))
+        if spread == "positive":
+            rows = np.abs(rows)
+        elif spread != "even":
+            rows[:, 0] = 30 * dim**0.5
+        # Half precision stores what differs by float32's roundings alike or a whole step apart, which is no tie.
+        scales = rng.uniform(1, 2, (count, 1)) if again and not half else np.ones((count, 1))
+        unit = torch.from_numpy(_unit((rows * scales).astype(computed)))
+        sides.append(unit.to({"f2": torch.float16, "bf16": torch.bfloat16}.get(kind, unit.dtype)))
+    for found in _both(sides[0], sides[1], np.arange(38) // 2, block, threads):
+        wrong = found.gallery_size - found.counts
+        assert found.first_ranks.tolist() == (wrong + 1).tolist()
+        assert found.ties.above.tolist() == [0] * len(wrong)
+        assert found.ties.wrong.tolist() == wrong.tolist()
+        chance = found.chance(MEASURES)
+        for name, tied in found.tied_recalls(MEASURES).items():
+            assert tied.pessimistic <= chance[name]
+            assert tied.expected == pytest.approx(chance[name])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([40, 64, 100, 256, 515, 1024, 2048]),
+    st.sampled_from(["f8", "f4"]),
+    st.sampled_from([1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7]),
+    st.booleans(),
+    st.sampled_from([None, 1, 3, 7]),
+    st.sampled_from([1, 2]),
+)
+def test_collapsed_embeddings_of_a_certain_order_are_ranked(
+    seed: int, dim: int, kind: str, deviation: float, both: bool, block: int | None, threads: int
+) -> None:
+    """All rows are one vector but for a small part that tells each apart: scores differ by the deviation, or by its
+    square where queries are as near each other. In float64, and as far as the bound goes in float32, all matches are
+    first; what differs by much less than the bound is all ties."""
+    rng = np.random.default_rng(seed)
+    # A common direction and 19 others, all orthogonal.
+    axes = np.linalg.qr(rng.standard_normal((dim, 20)))[0].T
+    apart = axes[1:].repeat(2, axis=0)
+    images = _unit(axes[0] + (deviation if both else 1.0) * axes[1:]).astype(kind)
+    sentences = _unit(axes[0] + deviation * apart).astype(kind)
+    gap = deviation**2 if both else deviation / 2**0.5
+    tolerance = tolerance_of_unit_rows(dim, float(np.finfo(kind).eps))
+    # Between the two, rounding may decide; by Cauchy and Schwarz rows of float32 move a score by `eps` at most.
+    certain, tied = gap > 2 * tolerance, gap < tolerance / 4
+    results = _both(torch.from_numpy(images), torch.from_numpy(sentences), np.arange(38) // 2, block, threads)
+    for found in results:
+        if certain:
+            assert found.first_ranks.tolist() == [1] * len(found.counts)
+            assert all(tied.pessimistic == 100 for tied in found.tied_recalls(MEASURES[:1]).values())
+        elif tied:
+            assert (found.first_ranks == found.gallery_size - found.counts + 1).all()
+    # At these widths the square of 3e-7 is certain in float64.
+    assert certain or kind == "f4" or (both and deviation < 3e-7)
 
 
 def test_a_row_of_a_huge_norm_does_not_make_others_tie() -> None:
@@ -129,12 +246,12 @@ def test_scores_that_are_given_are_compared_as_they_are() -> None:
 
 def test_no_tolerance_between_reranked_items() -> None:
     # So many that the steps between their levels are smaller than the tolerance of similarities.
-    items = 600_000
+    items = 1_000_000
     rng = np.random.default_rng(0)
     gallery = rng.standard_normal((items, 4)).astype(np.float32)
     gallery /= np.linalg.norm(gallery, axis=1, keepdims=True)
     query = gallery[:1].copy()
-    assert 1 / items < tolerance_of_unit_rows(4)
+    assert 1 / items < tolerance_of_unit_rows(4, 2**-23)
     groups = np.ones(items, np.int64)
     groups[items - 2] = 0  # second by the reranker
     report = evaluate(
