@@ -8,11 +8,23 @@ import typer
 
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
-from limner.cli.schemas import CaptionShown, DataReport, PeopleDrawn, SuspiciousCaptions, TripletsDrawn
+from limner.cli.schemas_of_data import (
+    CaptionShown,
+    DataReport,
+    PeopleDrawn,
+    PretrainedData,
+    SeenBeforeShown,
+    SharedShown,
+    SuspiciousCaptions,
+    TripletsDrawn,
+)
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from limner.data.records import Dataset
+    from limner.inference.seen_before import SeenBefore
 
 app = group("Check a dataset, or draw one of generated people.")
 
@@ -34,27 +46,80 @@ def check_command(
     sheet: Annotated[
         Path | None, typer.Option(help="With --with: draw these with their pictures to a file (.png, .jpg).")
     ] = None,
+    pretrained: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|RUN",
+            help="Name what weights have seen of the dataset by their own card: a name of docs/terms.md, their file or "
+            "folder, or a run.",
+        ),
+    ] = None,
+    pretrained_data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT:PATH",
+            help="A set that weights were trained on: count what it shares with the dataset.",
+        ),
+    ] = None,
 ) -> DataReport:
     """Find what is wrong with a dataset before training does: exit code 1 when there are errors."""
     from limner.data.check import check_dataset, render
     from limner.data.readers import open_dataset
+    from limner.inference.seen_before import pretrained_terms, seen_before
 
     if run is None and sheet is not None:
         raise SettingsError("--sheet shows captions that a run finds suspicious; give --with RUN as well")
     dataset = open_dataset(data)
     # before every picture has been opened: a misspelt name is told at once
     judged = None if run is None else dataset.split(split)
+    seen = [] if pretrained is None else seen_before(pretrained_terms(pretrained), dataset)
+    other = None if pretrained_data is None else open_dataset(pretrained_data)
     with counting("pictures") as progress:
         # threads, one a core: decoding and hashing leave Python free; cpu_count() may be None
         report = check_dataset(dataset, workers=os.cpu_count() or 1, progress=progress, open_images=not fast)
     # printed whether it is sound or not; the exit code alone differs, for scripts
     out.print(render(report))
     result = DataReport.model_validate(report.to_json())
+    if pretrained is not None or other is not None:
+        result = result.model_copy(update={"pretrained": _pretrained(pretrained, seen, dataset, other, fast)})
     if not result.sound:
         raise UnsoundError(result)
     if run is not None and judged is not None:
         result = result.model_copy(update={"suspicious": _suspicious(run, judged, worst, sheet)})
     return result
+
+
+def _pretrained(
+    weights: str | None, seen: "Sequence[SeenBefore]", dataset: "Dataset", other: "Dataset | None", fast: bool
+) -> PretrainedData:
+    """Print what weights have seen of a dataset, by their card and by a set that they were trained on."""
+    from limner.data.shared_records import shared_records
+
+    out.print()
+    for one in seen:
+        nothing = (
+            f"{one.name}: its card names what it was trained on, and {dataset.terms.name} is not among it"
+        )
+        out.print(one.line() or nothing)
+    if weights is not None and not seen:
+        out.print(f"{weights}: no card says anything of {dataset.terms.name}")
+    rows = []
+    if other is not None:
+        with counting("pictures") as progress:
+            rows = shared_records(dataset, other, read_files=not fast, progress=progress)
+        out.print(f"Shared with {other.source}, by split:")
+        for row in rows:
+            where = ", ".join(f"{name} {count:,}" for name, count in row.in_splits.items())
+            same_bytes = "" if row.same_bytes is None else f", {row.same_bytes:,} by their bytes"
+            out.print(
+                f"  {row.split}: {row.same_number:,} of {row.pictures:,} pictures by the number in the file name"
+                f"{f' ({where})' if where else ''}{same_bytes}; {row.same_caption:,} of {row.captions:,} captions"
+            )
+    return PretrainedData(
+        seen=tuple(SeenBeforeShown(**vars(one)) for one in seen),
+        compared_with=None if other is None else other.source,
+        shared=tuple(SharedShown(**vars(row)) for row in rows),
+    )
 
 
 def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None) -> SuspiciousCaptions:

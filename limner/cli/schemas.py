@@ -1,11 +1,12 @@
 """The models of `--json` output that `limner.wire` does not already have.
 
-Those of commands that measure are in `limner.cli.schemas_of_measures`. Each class is the result of one command;
+Those of commands that measure are in `limner.cli.schemas_of_measures`, those of `limner data` in
+`limner.cli.schemas_of_data`. Each class is the result of one command;
 docs/cli.md shows its schema. Field order is the order of the JSON.
 """
 
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, JsonValue, RootModel
 
@@ -98,113 +99,6 @@ class CitedWork(Result):
 
 class Cited(Many[list[CitedWork]]):
     """The result of `limner cite`."""
-
-
-class DataProblem(Result):
-    """One kind of problem with a dataset."""
-
-    kind: str
-    """A kind of docs/data-formats.md."""
-    severity: Literal["error", "warning"]
-    """An error spoils training or its scores."""
-    count: int
-    """How many there are."""
-    example: str
-    """One of them."""
-
-
-class TermsShown(Result):
-    """The terms of a dataset or of weights, as docs/terms.md has them."""
-
-    name: str
-    """Name of the set or of the weights."""
-    source: str
-    """Paper or page that publishes it."""
-    licence: str
-    """Licence or conditions, or "unknown"."""
-    people: Literal["yes", "some", "no", "unknown"]
-    """People in it: "yes" for a set of people, "some" if they are in its pictures among other things."""
-    composed_of: tuple[str, ...]
-    """Other sets whose pictures it took over."""
-    withdrawn: Literal["yes", "no", "unknown"]
-    """The state of the set: "yes" if its authors, or those of a set that it took pictures from, took it back."""
-    checked: str
-    """When this was written down, and from what."""
-
-
-class CaptionShown(Result):
-    """A caption that a run finds suspicious."""
-
-    file: Path
-    """The picture that it stands with."""
-    caption: str
-    """The caption."""
-    loss: float
-    """Loss of the pair: 0 for one that the run tells from all others."""
-    right: float
-    """Probability that the caption is right."""
-
-
-class SuspiciousCaptions(Result):
-    """Captions of a split by how far a run holds them for their pictures'."""
-
-    run: Path
-    """The run."""
-    split: str
-    """The split."""
-    captions: int
-    """Captions that were judged."""
-    wrong: int
-    """Captions that are wrong with a probability of a half or more."""
-    worst: tuple[CaptionShown, ...]
-    """The most suspicious, worst first."""
-
-
-class DataReport(Result):
-    """The result of `limner data check`."""
-
-    source: str
-    """The dataset as it was given."""
-    sound: bool
-    """True if no problem is an error; else the exit code is 1."""
-    terms: TermsShown
-    """The terms under which it may be used, as far as they are known."""
-    facts: dict[str, Any]
-    """Counts, splits, vocabulary, lengths of sentences and the published edition."""
-    problems: tuple[DataProblem, ...]
-    """Every kind of trouble once."""
-    suspicious: SuspiciousCaptions | None = None
-    """Captions that a run holds for another picture's; null without --with."""
-
-
-class PeopleDrawn(Result):
-    """The content of a folder of generated people."""
-
-    folder: Path
-    """The folder; `cuhk-pedes:FOLDER` names the dataset."""
-    identities: int
-    """People."""
-    images: int
-    """Pictures."""
-    sentences: int
-    """Descriptions."""
-    drawn: int
-    """People drawn by this call; 0 if all existed."""
-
-
-class TripletsDrawn(Result):
-    """The content of a folder of generated triplets."""
-
-    folder: Path
-    """The folder; `cirr:FOLDER` names the set."""
-    people: int
-    """People."""
-    images: int
-    """Pictures."""
-    triplets: int
-    """Triplets of a reference, a sentence and a target."""
-    content: str
-    """Digest of pictures and sentences."""
 
 
 class TrainedStage(Result):

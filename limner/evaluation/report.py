@@ -69,7 +69,8 @@ class Report:
     - `languages`: by the tag of each language that sentences of the split have, without curves.
     - `provenance`: what the caller knows, JSON values only: edition, split fingerprint, model fingerprint, the split
       that chose the checkpoint, seed, versions, checkpoint, how limner drew the splits if it did (`splits_drawn`), and
-      how many of the images the model learnt from (`learnt_from`, None if that is not known).
+      how many of the images the model learnt from (`learnt_from`, None if that is not known), and what its pretrained
+      towers had learnt of the set before (`seen_before`, a line each).
     """
 
     protocol: str
@@ -130,15 +131,15 @@ def render(report: Report) -> Group:
 
     Percentages have one decimal. Under a direction stand half the widths of its 95 % intervals, and its recalls with
     ties broken at random where they differ from the figures above; under the table the counts, R@K by chance, and, if
-    any, queries without a match and images that the model learnt from. Curves are left out; a dash stands where a
-    measure is of the other direction only. A second table has the languages, if any.
+    any, queries without a match, images that the model learnt from, and what its towers had seen before. Curves are
+    left out; a dash stands where a measure is of the other direction only. A second table has the languages, if any.
     """
     names = list(dict.fromkeys([*report.image_to_text, *report.text_to_image]))
     rows = _turned([["direction", "queries", *names], *_rows(report, names)], len(names))
     title = f"{report.protocol} · {report.split}"
     learnt = _learnt(report.provenance.get("learnt_from") or {})
     chance = f"; {said}" if (said := _of_chance(report)) else ""
-    caption = _caption(report.counts) + learnt + chance + _of_ties(report)
+    caption = _caption(report.counts) + learnt + chance + _of_ties(report) + _seen(report)
     tables = [_table(title, caption, rows)]
     if report.languages:
         tables.append(_languages(report.languages, names))
@@ -162,7 +163,8 @@ def render_transfer(reports: Mapping[str, Report], title: str) -> Table:
             rows.append([first, f"{report.counts[kind]:,} {direction}", *measured])
     # A line a set: galleries differ in size, so a high recall on one may be less than a low one on another.
     chances = [f"{source}: {said}" for source, report in reports.items() if (said := _of_chance(report))]
-    return _table(title, "\n".join(["recalls and mAP in percent", *chances]), rows)
+    seen = [f"{source}{said}" for source, report in reports.items() if (said := _seen(report))]
+    return _table(title, "\n".join(["recalls and mAP in percent", *chances, *seen]), rows)
 
 
 def _rows(measured: Report | LanguageReport, names: Sequence[str]) -> list[list[str]]:
@@ -274,6 +276,11 @@ def _learnt(counts: Mapping[str, Any]) -> str:
     # Of the training split all of them are, which is as well a thing to be reminded of.
     named = (("trained_on", "the model was trained on"), ("selected_on", "the model was selected on"))
     return "".join(f"; {what} {counts[kind]:,} of the images" for kind, what in named if counts.get(kind))
+
+
+def _seen(report: Report) -> str:
+    """A line for each tower that had, or may have, learnt of the set before."""
+    return "".join(f"\nseen before by {line}" for line in report.provenance.get("seen_before") or ())
 
 
 def _caption(counts: Mapping[str, int]) -> str:

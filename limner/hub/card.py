@@ -234,6 +234,7 @@ def _results(facts: CardFacts) -> list[str]:
                 if any(one.intervals.values())
                 else "No intervals."
             ),
+            *(f"Seen before by {_plain(line)}." for line in one.seen_before),
         ]
     return parts
 
@@ -299,11 +300,21 @@ def _terms_table(terms: Sequence[TermsOfUse]) -> str:
             "" if hub_licence(one) is None else "yes",
             _PEOPLE[one.people],
             ", ".join(one.composed_of) or "–",
+            one.trained_on or "–",
             one.source,
         )
         for one in terms
     ]
-    return _table(("learnt from", "licence", "open", "people shown", "made of pictures of", "source"), rows)
+    head = (
+        "learnt from",
+        "licence",
+        "open",
+        "people shown",
+        "made of pictures of",
+        "itself trained on",
+        "source",
+    )
+    return _table(head, rows)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -26,6 +26,7 @@ class Evaluation:
 
     - `values`: by direction and measure; `intervals`: 95 % intervals of these, where a report has them.
     - `looks`: how often the run has measured this split in all, whichever checkpoint and protocol; None if not known.
+    - `seen_before`: what the towers of the model had learnt of the set, a line each (`limner.inference.seen_before`).
     """
 
     split: str
@@ -36,6 +37,7 @@ class Evaluation:
     values: Mapping[str, Mapping[str, float]]
     looks: int | None
     intervals: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    seen_before: Sequence[str] = ()
 
     @property
     def dataset(self) -> str:
@@ -68,6 +70,7 @@ def evaluations_of(
             of_split,
             {direction: line[direction] for direction in DIRECTIONS},
             sum(other.get("split_fingerprint") == of_split for other in lines),
+            seen_before=tuple(line.get("seen_before") or ()),
         )
         found[_key(one)] = one
     for path in reports:
@@ -168,6 +171,7 @@ def _entry(
         notes.append(f"the first {one.reranked} re-ranked")
     if (ends := one.intervals.get(direction, {}).get(measure)) is not None:
         notes.append(f"95 % interval {ends[0]:.1f} to {ends[1]:.1f}")
+    notes += [f"seen before by {line}" for line in one.seen_before]
     entry: dict[str, Any] = {
         "dataset": {"id": asked["id"], "task_id": asked["task"] or direction},
         "value": round(one.values[direction][measure], 4),
@@ -192,6 +196,7 @@ def _reported(path: Path, fingerprint: str) -> Evaluation:
             {name: dict(report[name]) for name in DIRECTIONS},
             provenance.get("evaluations_of_split"),
             {name: dict(report.get("intervals", {}).get(name, {})) for name in DIRECTIONS},
+            tuple(provenance.get("seen_before") or ()),
         )
         of_model = provenance.get("model_fingerprint")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

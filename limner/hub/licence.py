@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
-from limner.data.terms import OWN, TERMS, UNSTATED, WEIGHTS, TermsOfUse
+from limner.data.terms import OWN, TERMS, WEIGHTS, TermsOfUse
 from limner.errors import SettingsError
+from limner.inference.seen_before import terms_of
 from limner.models.known import KNOWN
 
 OPEN = {
@@ -118,20 +117,3 @@ def set_of(description: Mapping[str, Any]) -> str | None:
 def is_hub_licence(text: str) -> bool:
     """True for what can be a name in the hub's list of licences."""
     return _HUB_NAME.fullmatch(text) is not None
-
-
-def terms_of(description: Mapping[str, Any]) -> tuple[TermsOfUse, ...]:
-    """The terms in a description; of a run from before it kept them, those of its dataset's format."""
-    found = description.get("terms")
-    if found is None:
-        source = str((description.get("data") or {}).get("source", ""))
-        return (TERMS.get(source.partition(":")[0], UNSTATED),)
-    return tuple(map(_read, found)) or (UNSTATED,)
-
-
-def _read(values: Any) -> TermsOfUse:
-    try:
-        return TermsOfUse.model_validate(values)
-    # of another version, with words that this one does not know: nothing of it is an open licence
-    except ValidationError:
-        return UNSTATED

@@ -19,6 +19,7 @@ from limner.evaluation.reranking import First, PairReranking, remembered
 from limner.inference.evaluations import noted
 from limner.inference.learnt_images import digests_of, expect_same_splits, learnt_from
 from limner.inference.provenance import versions
+from limner.inference.seen_before import seen_before, terms_of
 from limner.inference.trained import TrainedModel
 from limner.types import ImageSource, RegionFeatures
 
@@ -49,7 +50,8 @@ def evaluate_run(
     `keep` is handed the embeddings before they are ranked. `encode` gives the images' embeddings in place of the run,
     and their region features if asked for (`limner.search.cluster_embeddings`). The report carries the split's
     fingerprint, the model's, what selected the checkpoint, seed, and the versions that trained and that evaluated, and
-    how many of the images the run has learnt from, by their content (`limner.inference.learnt_images`). `progress` is
+    how many of the images the run has learnt from, by their content (`limner.inference.learnt_images`), and what its
+    pretrained towers had learnt of the set, by their cards (`limner.inference.seen_before`). `progress` is
     called with what is done ("pictures compared", "pictures", "sentences", for a reranker "regions" and "pairs"), how
     many of them are, and their total. Where sentences have languages, the report has the measures of each. The run's
     folder keeps a line of it (`limner.inference.evaluations`). Raises `DataError` when the split has no sentence or
@@ -120,6 +122,10 @@ def evaluate_run(
             "splits_drawn": dataset.how_drawn,
             # None: the run does not say what it has learnt from
             "learnt_from": None if learnt is None else learnt.to_dict(),
+            # by the cards of its towers: nobody has the files that they learnt from
+            "seen_before": [
+                line for one in seen_before(terms_of(described), dataset) if (line := one.line())
+            ],
             "model_fingerprint": run.fingerprint,
             "checkpoint": run.path.name,
             "recipe": described["recipe"]["name"],

@@ -31,7 +31,10 @@ from limner.sealed_json import KEY, digest_of_values, opened
 FILE = "evaluations.jsonl"
 """The log of evaluations in a run's folder."""
 
-_KEPT = ("split_fingerprint", "model_fingerprint", "checkpoint", "recipe", "seed", "reranked", "versions")
+_KEPT = (
+    *("split_fingerprint", "model_fingerprint", "checkpoint", "recipe", "seed", "reranked", "versions"),
+    "seen_before",
+)
 """Parts of a report's provenance that a line keeps."""
 
 
@@ -291,10 +294,9 @@ def _expect_different(listed: Sequence[_Logged]) -> None:
     known: dict[str, str] = {}
     for one in listed:
         # the run may have been evaluated once more since the file was written, with the same figures, and since lines
-        # have intervals
-        same = digest_of_values(
-            {**one.line, "looks": None, "date": None, "versions": None, "intervals": None}
-        )
+        # have intervals, or more is known of its towers
+        new = ("looks", "date", "versions", "intervals", "seen_before")
+        same = digest_of_values({**one.line, **dict.fromkeys(new)})
         if same in known:
             raise DataError(f"{one.run}: the same evaluation as that of {known[same]}; leave one of them out")
         known[same] = one.run

@@ -130,3 +130,10 @@ def test_table_says_what_was_not_scored() -> None:
     assert "[bold]odd[/]" in shown
     assert "1 images without a true match" in shown
     assert "2 sentences without a true match" in shown
+
+
+def test_the_table_says_what_towers_had_seen_before() -> None:
+    lines = ["all-MiniLM-L6-v2: trained on these captions", "a tower: unknown"]
+    shown = " ".join(text(report(provenance={"seen_before": lines})).split())
+    assert all(f"seen before by {line}" in shown for line in lines)
+    assert "seen before" not in text(report())

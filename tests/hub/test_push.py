@@ -25,6 +25,7 @@ from limner.inference.checkpoint import (
     write_text,
 )
 from limner.inference.learnt_images import named_by
+from limner.inference.seen_before import SeenBefore
 from limner.inference.trained import RUN_FILE, checkpoint_path, load_model, read_listing
 from limner.sealed_json import sealed
 from limner.training.loop import train
@@ -246,7 +247,7 @@ def test_embeddings_of_training_pictures_are_published_by_a_word_only(toys: Data
 
 
 def test_evaluations_stand_on_the_card_and_in_the_hubs_formats(
-    open_run: Path, toys: Dataset, tmp_path: Path
+    open_run: Path, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(open_run, run, ignore=shutil.ignore_patterns("evaluations.jsonl"))
@@ -279,6 +280,16 @@ def test_evaluations_stand_on_the_card_and_in_the_hubs_formats(
     assert entry.value == pytest.approx(report.text_to_image["R@1"], abs=1e-3)
     assert entry.source_url == "https://huggingface.co/me/toys"
     assert "R@1 text→image" in entry.notes
+    assert "seen before" not in card.lower()
+    # of the log as of a report
+    tower = SeenBefore("a tower", None, "trained on | these captions")
+    monkeypatch.setattr("limner.inference.evaluate_run.seen_before", lambda *_: [tower])
+    seen = limner.evaluate(load_model(run, device="cpu"), toys)
+    (tmp_path / "seen.json").write_text(seen.to_json())
+    for reports in ((), (tmp_path / "seen.json",)):
+        card = push(run, "me/toys", dry_run=True, reports=reports).published.card
+        assert "Seen before by a tower: trained on / these captions." in card
+        (run / "evaluations.jsonl").unlink(missing_ok=True)
     # another model's report is refused
     other = json.loads(report.to_json())
     other["provenance"]["model_fingerprint"] = "ab"
