@@ -7,7 +7,7 @@ with the pairs of all, too (Radford et al., ICML 2021; Zhai et al., ICCV 2023).
 from typing import Any
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from limner.losses.loss import Embedded, Mined
@@ -23,18 +23,22 @@ def whole_batch(share: Embedded, pairs: int) -> Embedded:
     """
     if processes() == 1:
         return share
-    own = len(share.groups)
-    images, texts = (_Joined.apply(rows, pairs) for rows in (share.images, share.texts))
-    groups, classes = (_joined(rows, pairs) for rows in (share.groups, share.classes))
+    images, texts = _joined_with_gradient(share.images, pairs), _joined_with_gradient(share.texts, pairs)
+    groups, classes = _joined(share.groups, pairs), _joined(share.classes, pairs)
     if share.mined is None:
         return Embedded(images, texts, groups, classes, images, texts)
     # one for each anchor, so that they are divided as the pairs are
     mined = Mined(_joined(share.mined.image_groups, pairs), _joined(share.mined.text_groups, pairs))
-    beside = (_Joined.apply(rows[own:], pairs) for rows in (share.image_rows, share.text_rows))
     image_rows, text_rows = (
-        torch.cat([rows, more]) for rows, more in zip((images, texts), beside, strict=True)
+        torch.cat([rows, _joined_with_gradient(own[len(share.groups) :], pairs)])
+        for rows, own in ((images, share.image_rows), (texts, share.text_rows))
     )
     return Embedded(images, texts, groups, classes, image_rows, text_rows, mined)
+
+
+def _joined_with_gradient(own: Float[Tensor, "share dim"], pairs: int) -> Float[Tensor, "batch dim"]:
+    rows: Tensor = _Joined.apply(own, pairs)  # type: ignore[no-untyped-call]
+    return rows
 
 
 class _Joined(torch.autograd.Function):
@@ -53,4 +57,4 @@ def _joined(own: Shaped[Tensor, "share *rest"], pairs: int) -> Shaped[Tensor, "b
     most = -(-pairs // processes())
     # `of_all` needs as many of each. A share lacks its last row at most, and what fills it up comes out behind all.
     filled = torch.cat([own, own[:1].expand(most - len(own), *own.shape[1:])])
-    return of_all(filled).unflatten(0, (processes(), most)).transpose(0, 1).flatten(0, 1)[:pairs]
+    return of_all(filled).view(processes(), most, *own.shape[1:]).transpose(0, 1).flatten(0, 1)[:pairs]

@@ -67,7 +67,7 @@ class OfTwoShapes(Objective):
 
 def test_a_recorded_step_has_the_gradients_of_its_shape_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without CUDA: a recording is the pass itself, and a replay changes nothing of it."""
-    monkeypatch.setattr(recorded_step.torch, "cuda", MagicMock(CUDAGraph=_Graph))
+    monkeypatch.setattr(torch, "cuda", MagicMock(CUDAGraph=_Graph))
     monkeypatch.setattr(recorded_step, "autocast", lambda precision, device: nullcontext())
     objective = OfTwoShapes()
     step = RecordedStep(objective, "fp32", torch.device("cpu"))
