@@ -88,7 +88,7 @@ def test_a_negative_exactly_at_the_margin_has_neither_loss_nor_gradient(hinge: s
     one = torch.ones(1, dtype=torch.int64)
     value = computed(loss, leaves, one, one)
     torch.autograd.backward(value)
-    given = {"beta_1": 0.7, "beta_2": 0.4, **margins}
+    given: dict[str, Any] = {"beta_1": 0.7, "beta_2": 0.4, **margins}
     assert (value.item() > 0) == (beyond > 0)
     assert value.item() == pytest.approx(sextuple_loss([row], [1], [1], SAMPLES, **given), abs=1e-14)
     twins = sextuple_gradients(row, 1, 1, SAMPLES, **given)
