@@ -10,6 +10,7 @@ cent of the processor's matrix speed on these shapes (`benchmarks/text_path.py`)
 """
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -48,6 +49,9 @@ class TextCNNSettings(WordTableSettings):
     32 places are never read; in 56 places 6 % or 1.3 %, and of a sentence of 23 there 3.6 % or 0.8 %."""
     width: float = Field(default=1.0, gt=0, le=4, allow_inf_nan=False)
     """Factor on all widths (256, 512, 1024, 2048), for small configurations."""
+    word_deviation: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Standard deviation of word vectors that start at random; None = Glorot's, √(2 / (d + `word_dim`)) (section 3.2).
+    Vectors that are given have 0.1."""
     start: Literal["random", "still", "bag-of-words"] = "random"
     """He's start; or "still", residual branches at zero; or a sum of words, see `start_as_bag_of_words`."""
     test_positions: int = Field(default=1, ge=0)
@@ -55,6 +59,12 @@ class TextCNNSettings(WordTableSettings):
     all (as the released code). For models trained with the position shift."""
     word_dropout: float = Field(default=0.0, ge=0, lt=1)
     """Probability with which a word of a training sentence is replaced by an empty position (not in the paper)."""
+
+    def identity(self) -> dict[str, Any]:
+        """Without the spread of a table before training, which no trained network shows."""
+        found = super().identity()
+        del found["word_deviation"]
+        return found
 
 
 class WordConv(nn.Module):
@@ -184,8 +194,13 @@ class TextCNN(TextEncoder):
         self.settings = settings
         self.test_positions = settings.test_positions
         self.table = nn.Embedding(vocabulary_size + 1, settings.word_dim, padding_idx=PADDING)
-        # **Decided**: the paper says only that the table may start at random
-        nn.init.normal_(self.table.weight, std=0.1)
+        deviation = settings.word_deviation
+        if deviation is None:
+            # [15] of section 3.2, Glorot and Bengio 2010, for a layer of d inputs. **Decided**: normal, as the head's
+            # weights here and all of the released code's, where their Eq. 16 is uniform with the same deviation. So
+            # the draws behind these are as they were when the deviation was 0.1
+            deviation = math.sqrt(2 / (vocabulary_size + settings.word_dim))
+        nn.init.normal_(self.table.weight, std=deviation)
         with torch.no_grad():
             # padding_idx keeps this row's gradient at 0, but `normal_` has written over its zeros
             self.table.weight[PADDING].zero_()

@@ -27,9 +27,12 @@ def identity_aware_cuhk_pedes() -> Recipe:
     """The paper on persons: VGG-16, an LSTM, CMCE with σ = 0.04, then co-attention. Reproduces Table 1.
 
     Decided where the text is silent: 60 epochs of stage 1 and 20 of each step of stage 2, with patience; batches of
-    64; the CNN's rate 1e-3; 50 words; widths of 512, 256 in the attentions; 4 of a sample's 20 pairs an epoch. Expected
-    on CUHK-PEDES, text→image R@1 / R@10: 21.55 / 54.78 after stage 1, 25.94 / 60.48 after stage 2. Not yet run here at
-    that size.
+    64; the CNN's rate 1e-3; 50 words; widths of 512, 256 in the attentions; 4 of a sample's 20 pairs an epoch; and
+    pictures, cropped as in `dual-path-cuhk-pedes`, 224 of 256 on the shorter side, which of a person of 1:2.6 is a
+    third, at test the middle one: neither head nor shoes. Whole persons squeezed to 256 × 256, as the released code of
+    dual-path has them, of which the crop takes seven eighths a side: `--set images.resize=[256,256]`.
+    Expected on CUHK-PEDES, text→image R@1 / R@10: 21.55 / 54.78 after stage 1, 25.94 / 60.48 after stage 2. Not yet run
+    here at that size.
     `limner train identity-aware-cuhk-pedes --data cuhk-pedes:DIR --out RUN`
     """
     language = StageSettings(

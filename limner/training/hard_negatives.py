@@ -1,9 +1,10 @@
 """Hard negatives: the hardest of a pool of random candidates, or the first random sample that violates a margin.
 
-The released code of dual-path encodes 256 random sentences for every batch and keeps each image's hardest.
-**Decided**: candidates are compared by a bank of embeddings that is refreshed at the start of each epoch, so that
-mining costs one encoding of the split an epoch instead of one of `candidates` sentences a step; both modalities are
-mined.
+The released code of dual-path encodes 256 random sentences for every batch and keeps each image's hardest: of pictures
+that it draws with replacement, none of them in the batch, one sentence each. **Decided**: candidates are compared by a
+bank of embeddings that is refreshed at the start of each epoch, so that mining costs one encoding of the split an epoch
+instead of one of `candidates` sentences a step; they are drawn without replacement, from all sentences or pictures; and
+both modalities are mined.
 
 MNiL (Zhang et al., MM 2017, section 3.2) draws irrelevant samples of the whole set, one after the other, and encodes
 each until one violates the margin: its "violators". **Decided**: they are drawn from a queue of the pairs seen last
@@ -62,7 +63,7 @@ def _hardest(
 
     An anchor whose candidates are all of its own group gets the first of them, which the loss then ignores.
     """
-    # Without replacement, as the released code's pool; a set smaller than the pool is all of it.
+    # Without replacement, so that a set smaller than the pool is all of it; a double would be no further candidate.
     drawn = rng.choice(len(pool), size=min(candidates, len(pool)), replace=False)
     similarity = anchors @ pool[drawn].T
     # A class's own items are never negatives, not only the pair's (Eq. 4 of dual-path asks for another group).

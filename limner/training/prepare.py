@@ -306,6 +306,6 @@ def _digest(tokenizer: Tokenizer) -> str:
 
 
 def _scaled(table: Float[np.ndarray, "vocabulary word_dim"]) -> Float[np.ndarray, "vocabulary word_dim"]:
-    """Scale to the spread of the random initialisation (0.1), so that both start the network alike."""
+    """Scale to a standard deviation of 0.1, whatever the vectors' own length."""
     # By one factor for the whole table: the vectors' own proportions stay. The 1e-12 is for a table of zeros.
     return np.asarray(table * (0.1 / max(float(table.std()), 1e-12)), dtype=np.float32)

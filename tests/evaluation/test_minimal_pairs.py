@@ -129,7 +129,7 @@ def test_the_tolerance_goes_by_the_type_of_the_embeddings(kind: str, accuracy: i
     truth = np.zeros((len(PAIRS.sentences), 2))
     truth[:, 0] = 1
     of_texts = np.array([pair.image == pair.false_image for pair in PAIRS.pairs])
-    for place in np.flatnonzero(of_texts):
+    for place in np.flatnonzero(of_texts).tolist():
         truth[PAIRS.pairs[place].false_sentence, 1] = -1e-9
     images = np.repeat([[0.5**0.5, 0.5**0.5]], len(PAIRS.images), axis=0)
     scores = pair_scores(PAIRS, images.astype(kind), truth.astype(kind))

@@ -68,6 +68,37 @@ def test_gradients_are_those_of_eq_7_and_8(seed: int) -> None:
             )
 
 
+@pytest.mark.parametrize("hinge", ["x y", "y x", "x x", "y y"])
+@pytest.mark.parametrize("beyond", [0.0, 2.0**-12])
+def test_a_negative_exactly_at_the_margin_has_neither_loss_nor_gradient(hinge: str, beyond: float) -> None:
+    """Each of the four hinges by itself, of numbers that are exact; just beyond its margin it has both."""
+    anchor, side = hinge.split()
+    margins = {"rho": 0.25, "tau": 0.5}
+    margin = margins["rho" if anchor != side else "tau"]
+    # Both anchors are at 1 to the positives and at 0 to the negatives, far within the margins, but for one pair.
+    row = {
+        "x": [1.0, 0.0],
+        "y": [0.0, 1.0],
+        **{f"{one}+": [1.0, 1.0] for one in "xy"},
+        **{f"{one}-": [0.0, 0.0] for one in "xy"},
+    }
+    row[f"{side}-"]["xy".index(anchor)] = 1.0 - margin + beyond
+    leaves = {name: torch.tensor([row[name]], dtype=torch.float64, requires_grad=True) for name in NAMES}
+    loss = SextupleLoss(beta_images=0.7, beta_texts=0.4, rho=margins["rho"], tau=margins["tau"])
+    one = torch.ones(1, dtype=torch.int64)
+    value = computed(loss, leaves, one, one)
+    torch.autograd.backward(value)
+    given: dict[str, Any] = {"beta_1": 0.7, "beta_2": 0.4, **margins}
+    assert (value.item() > 0) == (beyond > 0)
+    assert value.item() == pytest.approx(sextuple_loss([row], [1], [1], SAMPLES, **given), abs=1e-14)
+    twins = sextuple_gradients(row, 1, 1, SAMPLES, **given)
+    assert any(any(twin) for twin in twins.values()) == (beyond > 0)
+    for name, twin in twins.items():
+        gradient = leaves[name].grad
+        assert gradient is not None
+        assert gradient[0].tolist() == pytest.approx(twin, abs=1e-14)
+
+
 def test_gradients_equal_finite_differences() -> None:
     rows, v_x, v_y = case(4, batch=3)
     loss = SextupleLoss()

@@ -155,6 +155,31 @@ def test_word_dropout_only_while_training() -> None:
     assert torch.equal(encoder(numbers), encoder(numbers))
 
 
+@pytest.mark.parametrize(("vocabulary", "word_dim"), [(40, 20), (500, 20), (500, 300), (20_074, 300)])
+def test_random_words_start_as_glorot_has_it(vocabulary: int, word_dim: int) -> None:
+    def table(**changes: object) -> torch.Tensor:
+        torch.manual_seed(0)
+        chosen = TextCNNSettings.parse({"word_dim": word_dim, "width": 1 / 16, **changes})
+        return TextCNN(chosen, vocabulary).table.weight.detach()
+
+    glorot = table()
+    twin = torch.empty(vocabulary, word_dim)
+    nn.init.xavier_normal_(twin)
+    assert glorot[1:].std().item() == pytest.approx(twin.std().item(), rel=0.1)
+    assert glorot[1:].std().item() == pytest.approx((2 / (vocabulary + word_dim)) ** 0.5, rel=0.1)
+    assert not glorot[0].any()
+    # of the same draws
+    torch.testing.assert_close(
+        table(word_deviation=0.1), glorot * (0.1 / (2 / (vocabulary + word_dim)) ** 0.5)
+    )
+
+
+def test_the_start_of_the_words_changes_nothing_else() -> None:
+    one, other = _small().state_dict(), _small(word_deviation=0.1).state_dict()
+    assert {name for name in one if not torch.equal(one[name], other[name])} == {"table.weight"}
+    assert TextCNNSettings().identity() == TextCNNSettings(word_deviation=0.1).identity()
+
+
 def test_released_form_normalises_word_vectors() -> None:
     assert isinstance(_small(text_blocks="released").word_norm, nn.BatchNorm1d)
     assert isinstance(_small().word_norm, nn.Identity)

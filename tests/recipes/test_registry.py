@@ -1,14 +1,17 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from limner.data.transforms import crop_of
 from limner.errors import SettingsError
 from limner.losses import CMCE, Instance, Pair, Ranking
 from limner.recipes import RECIPES, get_recipe
 from limner.recipes.change import change, differences
+from limner.recipes.identity_aware import identity_aware_cuhk_pedes
 from limner.recipes.registry import PAPER, PERSONS, PICTURES, TUNED
 from limner.training.recipe import Recipe
 
@@ -108,6 +111,21 @@ def test_persons_are_cropped_as_the_text_says_or_squeezed_as_in_the_released_cod
     assert text.images.resized(100, 260)[1] == (256, 666)
     assert released.images.resized(100, 260)[1] == (256, 256)
     assert change(text, ["images.resize=[256,256]"]).images.resized(100, 260)[1] == (256, 256)
+
+
+def test_the_identity_aware_crop_sees_the_middle_third_of_a_person_unless_it_is_squeezed() -> None:
+    """Both forms as `dual-path-cuhk-pedes` has them, by one setting that its docstring names, at any height."""
+    text = get_recipe("identity-aware-cuhk-pedes")
+    (setting,) = re.findall(r"--set (images\.resize=\S+)`", str(identity_aware_cuhk_pedes.__doc__))
+    squeezed = change(text, [setting])
+    for width, height in ((60, 130), (100, 260), (100, 300), (180, 330)):
+        left, top, right, bottom = crop_of(width, height, text.images)
+        assert right - left == pytest.approx(224 / 256)
+        assert bottom - top == pytest.approx(224 / 256 * width / height, rel=0.01)
+        assert (bottom + top) / 2 == pytest.approx(0.5, abs=0.01)
+        left, top, right, bottom = crop_of(width, height, squeezed.images)
+        assert right - left == bottom - top == pytest.approx(224 / 256)
+    assert squeezed.images.train_crop == text.images.train_crop == "random"
 
 
 def test_unknown_recipes_get_the_nearest_name() -> None:

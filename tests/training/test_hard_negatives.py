@@ -67,6 +67,34 @@ def test_only_irrelevant_items_that_violate_are_found() -> None:
     assert not found.places[~some].any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("margin", "positive"), [(0.25, 0.75), (0.5, 0.5), (0.0, 0.5), (0.125, -0.25)])
+def test_an_item_exactly_at_the_margin_is_no_violator(
+    dtype: torch.dtype, margin: float, positive: float
+) -> None:
+    """Section 3.2: ρ + f(x_i, y_k) > f(x_i, y_j), strictly; Eq. 3 for a sentence. All sums here are exact."""
+    at, step, many = positive - margin, 2.0**-12, 1000
+    gallery = torch.tensor([[one] for one in (at, at - step, at, at + step, at)], dtype=dtype)
+    rows = torch.ones(many, 1, dtype=dtype)
+    none = torch.zeros(many, len(gallery), dtype=torch.bool)
+    found = find_hard_negatives(
+        *(rows, torch.full((many,), positive, dtype=dtype), gallery, none, margin, uniform(many))
+    )
+    assert set(found.places.tolist()) == {3}
+    assert found.share.tolist() == pytest.approx([1 / 5] * many)
+    # Without the one above, nothing violates.
+    without = find_hard_negatives(
+        *(rows, torch.full((many,), positive, dtype=dtype), gallery[:3], none[:, :3], margin, uniform(many))
+    )
+    assert not without.draws.any()
+    assert not without.share.any()
+    rng = random.Random(3)
+    twins = {
+        first_violator([1.0], positive, gallery.tolist(), [False] * 5, margin, rng)[0] for _ in range(50)
+    }
+    assert twins == {3}
+
+
 def test_without_an_irrelevant_item_there_is_no_violator() -> None:
     found = find_hard_negatives(
         *(torch.ones(2, 1), torch.zeros(2), torch.ones(3, 1)),
