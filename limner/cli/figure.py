@@ -9,7 +9,7 @@ import typer
 from limner.cli.console import out, say_looks, working
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, DataSource, RunFolder, Stage, device
-from limner.cli.schemas import FigureFiles
+from limner.cli.schemas import CorrelationFigure, FigureFiles
 from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def correlation_command(
     stage: Stage = None,
     seed: Seed = 0,
     cpu: Cpu = False,
-) -> FigureFiles:
+) -> CorrelationFigure:
     """Pearson's correlation between pictures, of the backbone's features and of the embeddings."""
     from limner.figures import features
 
@@ -120,7 +120,10 @@ def correlation_command(
     drawn = _drawn(dataset, images, seed)
     with working("encoding"):
         found = features.picture_features(loaded, drawn.records)
-    return _write(features.correlation_figure(found), file)
+    files = _write(features.correlation_figure(found), file).files
+    backbone, embedding = map(features.mean_correlation, (found.entering, found.embedded))
+    out.print(f"mean correlation of two pictures: backbone {backbone:.4f}, embedding {embedding:.4f}")
+    return CorrelationFigure(files=files, backbone=backbone, embedding=embedding)
 
 
 @command(app, "map")
@@ -267,7 +270,7 @@ def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> "
     loaded = load_model(run, stage=stage, device=device(cpu))
     # validation may be looked at as often as one likes; a figure of the test split is a look at it
     if split == "test":
-        say_looks(*note_look(loaded, dataset, split, "figure"), split)
+        say_looks(*note_look(loaded, dataset.fingerprint, split, "figure"), split)
     return loaded, dataset
 
 

@@ -134,6 +134,15 @@ class FigureFiles(Result):
     """Its files."""
 
 
+class CorrelationFigure(FigureFiles):
+    """A figure of correlations, with what it shows as numbers."""
+
+    backbone: float
+    """Mean correlation of two pictures by the backbone's features."""
+    embedding: float
+    """The same by the embeddings."""
+
+
 class ModelListed(Result):
     """A pretrained model as `limner models` has it."""
 

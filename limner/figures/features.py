@@ -68,23 +68,28 @@ def sentence_features(run: TrainedModel, sentences: Sequence[str]) -> TwoFeature
     return TwoFeatures(torch.cat(blocks).numpy(), run.encode_texts(sentences, check=False))
 
 
+def mean_correlation(rows: Float[np.ndarray, "items width"]) -> float:
+    """Mean of Pearson's correlation between two different items. Raises `DataError` for fewer than two."""
+    # Nothing lies off the diagonal of one, and a mean of nothing is NaN.
+    if len(rows) < 2:
+        raise DataError("a correlation is between two pictures at least")
+    # Without the diagonal, whose ones would lift the mean of a small set.
+    return float(np.corrcoef(rows)[~np.eye(len(rows), dtype=bool)].mean())
+
+
 @styled
 def correlation_figure(features: TwoFeatures) -> "Figure":
     """Both matrices of Pearson's correlation between items, with the mean of what is off the diagonal.
 
     Raises `DataError` for fewer than two items.
     """
-    # Nothing lies off the diagonal of one, and a mean of nothing is NaN.
-    if len(features.entering) < 2:
-        raise DataError("a correlation is between two pictures at least")
+    means = [mean_correlation(rows) for rows in (features.entering, features.embedded)]
     figure, drawn = panels(2, width=3.2, height=3.0, grid=False)
     drawing = None
-    for axes, rows, title in zip(
-        drawn, (features.entering, features.embedded), ("backbone", "embedding"), strict=True
+    for axes, rows, title, apart in zip(
+        drawn, (features.entering, features.embedded), ("backbone", "embedding"), means, strict=True
     ):
         matrix = np.corrcoef(rows)
-        # Without the diagonal, whose ones would lift the mean of a small set.
-        apart = matrix[~np.eye(len(matrix), dtype=bool)].mean()
         # From −1 to 1 in both panels: white is no correlation, and the panels compare.
         drawing = axes.imshow(matrix, cmap="PuOr_r", vmin=-1, vmax=1, interpolation="nearest")
         axes.set_title(f"{title}   mean {apart:.3f}", loc="left")

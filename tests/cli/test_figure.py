@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from limner.cli.schemas import FigureFiles
+from limner.cli.schemas import CorrelationFigure, FigureFiles
 from tests.cli.command import Limner, refused
 
 
@@ -40,10 +40,14 @@ def test_every_figure_is_drawn(
         file = tmp_path / f"{name}.svg"
         drawn = limner("figure", name, *arguments, "--out", file)
         assert drawn.code == 0, drawn.err
-        assert drawn.out.strip() == str(file)
+        assert drawn.out.split("\n")[0] == str(file)
         assert file.read_text(encoding="utf-8").lstrip().startswith("<?xml")
     drawn = limner("figure", "ranks", *figures["ranks"], "--out", tmp_path / "again.svg")
     assert re.search(r"evaluated on this split \d+ times; choose nothing by it", drawn.err)
+    told = limner("figure", "correlation", *figures["correlation"], "--out", file, "--json").out
+    means = CorrelationFigure.model_validate_json(told)
+    shown = file.read_text(encoding="utf-8")
+    assert all(f"mean {value:.3f}" in shown for value in (means.backbone, means.embedding))
     told = limner("figure", "attention", *figures["attention"], "--out", file, "--json").out
     assert FigureFiles.model_validate_json(told).files == (file,)
     refused(

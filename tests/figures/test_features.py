@@ -8,6 +8,7 @@ from limner.figures.features import (
     TwoFeatures,
     correlation_figure,
     map_figure,
+    mean_correlation,
     picture_features,
     sentence_features,
 )
@@ -24,6 +25,8 @@ def test_correlations_are_pearsons(run: TrainedModel, toys: Dataset) -> None:
     centred = found.entering - found.entering.mean(1, keepdims=True)
     expected = centred[0] @ centred[3] / (np.linalg.norm(centred[0]) * np.linalg.norm(centred[3]))
     assert matrix[0, 3] == pytest.approx(expected, abs=1e-5)
+    pairs = [matrix[row, other] for row in range(7) for other in range(7) if row != other]
+    assert mean_correlation(found.entering) == pytest.approx(sum(pairs) / 42, abs=1e-5)
     with pytest.raises(DataError, match="between two pictures"):
         correlation_figure(TwoFeatures(found.entering[:1], found.embedded[:1]))
 
