@@ -1,5 +1,7 @@
 """A text encoder of a recurrent network: token ids → LSTM → its last hidden state, or the mean of all.
 
+Without a layer it is a bag of words: the mean of the word vectors.
+
 Sources: Li et al., ICCV 2017, sections 3.1 and 4.2 ("the last hidden state of the LSTM"); the word vectors are what its
 fully connected layer on one-hot words comes to. MNiL, MM 2017, section 3.1 (two layers, the mean of the words'
 outputs).
@@ -31,8 +33,9 @@ class TextLSTMSettings(WordTableSettings):
     """Width of a word vector (the paper does not say)."""
     hidden: int = Field(default=512, ge=1)
     """Width of the hidden state (the identity-aware paper does not say; MNiL's code: 512)."""
-    layers: int = Field(default=1, ge=1, le=8)
-    """Layers, each reading the hidden states of the one below."""
+    layers: int = Field(default=1, ge=0, le=8)
+    """Layers, each reading the hidden states of the one below; 0 = none, the word vectors themselves are the states
+    (not in the papers)."""
     feature: Literal["last", "mean"] = "last"
     """A sentence's feature: the last layer's state at its last word, or the mean of its states at all words."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -96,8 +99,10 @@ class TextLSTM(TextEncoder):
                     f"{self.bert.channels} numbers"
                 )
         self.dropout = nn.Dropout(settings.dropout)
-        self.lstm = nn.LSTM(settings.word_dim, settings.hidden, settings.layers, batch_first=True)
-        self.channels = settings.hidden
+        # `nn.LSTM` has one layer at least
+        if settings.layers:
+            self.lstm = nn.LSTM(settings.word_dim, settings.hidden, settings.layers, batch_first=True)
+        self.channels = settings.hidden if settings.layers else settings.word_dim
 
     @property
     def table(self) -> nn.Embedding:  # type: ignore[override]
@@ -180,7 +185,9 @@ class TextLSTM(TextEncoder):
             return self._packed(token_ids, words_below, ends, present), present
         longest = token_ids.shape[1] if is_traced() else int(ends.max())
         read = self.table(token_ids[:, :longest]) if words_below is None else words_below[:, :longest].float()
-        states, _ = self.lstm(self.dropout(read))
+        states = self.dropout(read)
+        if self.settings.layers:
+            states, _ = self.lstm(states)
         # a state depends on what stands before it alone, so what lies behind a sentence's end is cut off
         kept = torch.where(present[:, :longest, None], states, 0)
         return F.pad(kept, (0, 0, 0, token_ids.shape[1] - longest)), present
@@ -201,7 +208,9 @@ class TextLSTM(TextEncoder):
         # from places in the sorted order back to rows of the batch
         row = order[row]
         read = self.table(token_ids[row, place]) if words_below is None else words_below[row, place].float()
-        packed = run_packed(self.lstm, self.dropout(read), counts)
+        packed: Tensor = self.dropout(read)
+        if self.settings.layers:
+            packed = run_packed(self.lstm, packed, counts)
         states = packed.new_zeros(*token_ids.shape, self.channels)
         return states.index_put((row, place), packed)
 

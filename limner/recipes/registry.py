@@ -63,6 +63,12 @@ RECIPES: dict[str, RecipeEntry] = {
         "MiniLM and MobileNetV2 on Flickr8k: it reads words that no training caption has.",
         ("flickr8k",),
     ),
+    "words-flickr8k": RecipeEntry(
+        "limner.recipes.mnil:words_flickr8k",
+        PICTURES,
+        "A bag of words beside MobileNetV2 on Flickr8k: its text has seen the training captions and no other sentence.",
+        ("flickr8k",),
+    ),
     "identity-aware-flickr8k": RecipeEntry(
         "limner.recipes.identity_aware:identity_aware_flickr8k",
         PICTURES,

@@ -65,6 +65,11 @@ def _mnil_above_bert() -> Recipe:
     return recipe.replace(model=recipe.model.replace(text=text), stages=stages)
 
 
+def _bag_of_words() -> Recipe:
+    recipe = toy.toy_mnil()
+    return recipe.replace(model=recipe.model.replace(text=recipe.model.text.replace(word_dim=20, layers=0)))
+
+
 def _hgan_above_bert() -> Recipe:
     recipe = toy.toy_hgan()
     assert isinstance(recipe.model.text, HierarchicalTextSettings)
@@ -87,6 +92,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "identity-aware": toy.toy_identity_aware,
     "mnil": toy.toy_mnil,
     "mnil-bert": _mnil_above_bert,
+    "mnil-words": _bag_of_words,
     "hgan": toy.toy_hgan,
     "hgan-bert": _hgan_above_bert,
     "minilm-kind": toy.toy_late,

@@ -88,6 +88,28 @@ def test_the_mean_is_over_the_second_layers_states_at_the_words() -> None:
         torch.testing.assert_close(row, states.mean(0))
 
 
+@pytest.mark.parametrize("feature", ["last", "mean"])
+@pytest.mark.parametrize("traced", [False, True])
+def test_without_a_layer_the_states_are_the_word_vectors(
+    feature: str, traced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the second way is that of accelerators, too
+    monkeypatch.setattr("limner.models.text_lstm.is_traced", lambda: traced)
+    model = tiny(layers=0, feature=feature)
+    numbers = torch.tensor([[3, 4, 5, 3, 0, 0, 0, 0], [7, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0]])
+    vectors = model.table.weight
+    states, present = model.encode_words(numbers)
+    torch.testing.assert_close(states, vectors[numbers])
+    assert present.sum(1).tolist() == [4, 1, 1]
+    assert model.channels == 6
+    found = model(numbers)
+    torch.testing.assert_close(found[0], vectors[numbers[0, :4]].mean(0) if feature == "mean" else vectors[3])
+    torch.testing.assert_close(found[1:], vectors[[7, 0]])
+    # no weight that nothing reads
+    assert [name for name, _ in model.named_parameters()] == ["table.weight"]
+    torch.testing.assert_close(model.word_vectors(), vectors[1:])
+
+
 def test_word_vectors_are_those_of_sentences_of_one_word() -> None:
     model = tiny(layers=2, feature="mean")
     vectors = model.word_vectors()
