@@ -2,13 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Cpu, Report, Rerank, Stage, device, first
+from limner.cli.options import Arithmetic, Cpu, Report, Rerank, Stage, device, first
+from limner.cli.options import precision as chosen_precision
 from limner.cli.schemas_of_measures import BenchReport
 from limner.errors import DataError, SettingsError
 
@@ -49,6 +50,7 @@ def bench_command(
         typer.Option(help="Write the embeddings to this .npz file, which this command reads, too."),
     ] = None,
     report_file: Report = None,
+    precision: Arithmetic = None,
     cpu: Cpu = False,
 ) -> BenchReport:
     """Measure which lies a model believes, on drawn people with true and false sentences."""
@@ -59,8 +61,10 @@ def bench_command(
         if file is not None and not file.parent.is_dir():
             raise SettingsError(f"{file.parent}: there is no such folder to write to")
     embeddings = model if model is not None and model.suffix == ".npz" else None
-    if embeddings is not None and (stage is not None or rerank is not None or save is not None):
-        raise SettingsError("--stage, --rerank and --save are for a run, and this is a file of embeddings")
+    if embeddings is not None and any(option is not None for option in (stage, rerank, save, precision)):
+        raise SettingsError(
+            "--stage, --rerank, --save and --precision are for a run, and this is a file of embeddings"
+        )
     if embeddings is not None and not embeddings.is_file():
         raise DataError(f"{embeddings}: no such file")
     if model is not None and embeddings is None:
@@ -69,6 +73,11 @@ def bench_command(
         checkpoint_path(model, stage)
     if write is not None and write.exists() and (not write.is_dir() or any(write.iterdir())):
         raise DataError(f"--write {write}: is not an empty folder; name a new or empty one")
+    how: dict[str, Any] = {
+        "stage": stage,
+        "device": device(cpu),
+        "precision": chosen_precision(precision),
+    }
     chosen = _pairs(pairs)
     if write is not None:
         chosen.write(write)
@@ -81,7 +90,7 @@ def bench_command(
         from limner.inference.checkpoint import write_text
 
         report = (
-            _of_run(model, chosen, stage, rerank, save, cpu=cpu)
+            _of_run(model, chosen, rerank, save, how)
             if embeddings is None
             else _of_embeddings(embeddings, chosen)
         )
@@ -123,13 +132,13 @@ def _pairs(folder: Path | None) -> "PairSet":
 
 
 def _of_run(
-    folder: Path, pairs: "PairSet", stage: str | None, rerank: str | None, save: Path | None, *, cpu: bool
+    folder: Path, pairs: "PairSet", rerank: str | None, save: Path | None, how: dict[str, Any]
 ) -> "PairReport":
     from limner.evaluation.minimal_pairs import write_embeddings
     from limner.inference import load_model
     from limner.inference.bench_run import bench_run
 
-    run = load_model(folder, stage=stage, device=device(cpu))
+    run = load_model(folder, **how)
     with counting_each("pictures") as progress:
         return bench_run(
             run,

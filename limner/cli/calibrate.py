@@ -6,7 +6,8 @@ import typer
 
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
-from limner.cli.options import Cpu, Rerank, RunFolder, Stage, device, first, store_folder
+from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first, store_folder
+from limner.cli.options import precision as chosen_precision
 from limner.cli.schemas_of_measures import CalibrationReport
 from limner.errors import CheckpointError, SettingsError
 
@@ -58,6 +59,7 @@ def calibrate_command(
         str | None,
         typer.Option(help="Measure the calibration that the run has on this split, and fit nothing."),
     ] = None,
+    precision: Arithmetic = None,
     cpu: Cpu = False,
 ) -> CalibrationReport:
     """Fit probabilities to a run's scores, on validation.
@@ -80,14 +82,16 @@ def calibrate_command(
             raise SettingsError(
                 "--check and --split go with --data; a store knows its splits by its metadata"
             )
+        if precision is not None:
+            raise SettingsError("--precision goes with --data; the arithmetic of a store is the one it notes")
         from limner.search.store_files import StoreFiles
 
         # before the model: a store that is not there costs no loading
         files = StoreFiles.open(store)
-        loaded = load_model(run, stage=stage, device=device(cpu))
+        loaded = load_model(run, stage=stage, device=device(cpu), precision=files.manifest.precision)
         return _of_store(loaded, files, chosen, first(rerank))
     assert data is not None
-    loaded = load_model(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, stage=stage, device=device(cpu), precision=chosen_precision(precision))
     if check is not None:
         return _check(loaded, run, data, check)
     return _of_dataset(loaded, data, split or "val", chosen, first(rerank))

@@ -1,19 +1,20 @@
 """`limner compare`: test whether two systems differ on the same queries."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
-from limner.cli.console import out
+from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.cli.schemas_of_measures import Comparison, Comparisons
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from limner.evaluation.measures import Measure
+    from limner.evaluation.per_query import NamedValues
 
 app = group("Compare.")
 
@@ -44,6 +45,7 @@ def compare_command(
         raise SettingsError("compare takes two or more files; one alone has intervals in its report")
     files = [[Path(name) for name in system.split(",")] for system in systems]
     read = [mean_of(paths) for paths in files]
+    precisions = dict(zip(systems, map(_precisions, read), strict=True))
     found = []
     for other, paths, name in zip(read[1:], files[1:], systems[1:], strict=True):
         for direction in (way for way in read[0] if way in other):
@@ -88,12 +90,30 @@ def compare_command(
                 interval=ends,
                 p=tested.p,
                 p_holm=p,
+                precisions=(precisions[systems[0]], precisions[name]),
                 queries=tested.queries,
                 clusters=tested.clusters,
             )
         )
     out.print(table)
+    _say_precisions(precisions)
     return Comparisons(rows)
+
+
+def _precisions(directions: "Mapping[str, NamedValues]") -> str:
+    found = {name for values in directions.values() for name in values.precisions}
+    return " and ".join(sorted(found))
+
+
+def _say_precisions(by_system: "Mapping[str, str]") -> None:
+    """Warn where the arithmetic differs: a model differs from itself then."""
+    found = set(by_system.values())
+    if len(found) > 1 or any(" and " in one for one in found):
+        told = "; ".join(f"{_short(system)}: {one}" for system, one in by_system.items())
+        err.print(
+            f"the arithmetic differs ({told}), which alone changes ranks; evaluate with one --precision to compare the "
+            "systems"
+        )
 
 
 def _columns(first: Collection[str], second: Collection[str], measures: str | None) -> list[str]:

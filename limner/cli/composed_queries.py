@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.schemas_of_measures import ComposedMeasures
@@ -17,13 +17,14 @@ def evaluate_composed_queries(
     run: Path,
     source: str,
     split: str,
-    stage: str | None,
     report_file: Path | None,
     submission_folder: Path | None,
-    *,
-    device: str | None,
+    how: dict[str, Any],
 ) -> ComposedMeasures:
-    """Measure a run's composed queries on a split; with a folder, write the rankings of one without targets."""
+    """Measure a run's composed queries on a split; with a folder, write the rankings of one without targets.
+
+    `how` are the arguments of `load_model`.
+    """
     from limner.data.readers.composed import open_composed
     from limner.evaluation.composed import render_composed
     from limner.inference import load_model
@@ -34,7 +35,7 @@ def evaluate_composed_queries(
     composed = open_composed(source, split)
     for line in composed.deviations:
         err.print(f"another edition than the published one: {line}")
-    loaded = load_model(run, stage=stage, device=device)
+    loaded = load_model(run, **how)
     # of another model's file a user is told whose it is; a run without one is measured by the sum
     inversion = (
         None if read_inversion(loaded.path) is None else expect_inversion(loaded.path, loaded.fingerprint)

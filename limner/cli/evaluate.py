@@ -13,6 +13,7 @@ from limner.cli.cluster import connected_to, encoded_by
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import (
+    Arithmetic,
     ClusterAddress,
     Cpu,
     Depth,
@@ -30,6 +31,7 @@ from limner.cli.options import (
 from limner.cli.options import (
     Report as ReportFile,
 )
+from limner.cli.options import precision as chosen_precision
 from limner.cli.schemas_of_measures import (
     ComposedMeasures,
     EvaluationReport,
@@ -98,6 +100,7 @@ def evaluate_command(
         ),
     ] = None,
     report_file: ReportFile = None,
+    precision: Arithmetic = None,
     cpu: Cpu = False,
     cluster: ClusterAddress = None,
 ) -> EvaluationReport | ExplanationsReport | TransferReport | ComposedMeasures:
@@ -117,17 +120,22 @@ def evaluate_command(
     # before hours of encoding
     if report_file is not None and not report_file.parent.is_dir():
         raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
+    # how a run is loaded, whatever is measured of it
+    how: dict[str, Any] = {
+        "stage": stage,
+        "device": device(cpu),
+        "precision": chosen_precision(precision),
+    }
     if composed is not None:
         from limner.cli.composed_queries import evaluate_composed_queries
 
         others = (data, on, protocol, measures, folds, rerank, save, trec, per_query, cluster)
         if explanations or any(option is not None for option in others):
             raise SettingsError(
-                "--composed: goes with --split, --stage, --report, --submission and --cpu; the rest is of other queries"
+                "--composed: goes with --split, --stage, --report, --submission, --precision and --cpu; the rest is of "
+                "other queries"
             )
-        return evaluate_composed_queries(
-            run, composed, split, stage, report_file, submission, device=device(cpu)
-        )
+        return evaluate_composed_queries(run, composed, split, report_file, submission, how)
     if submission is not None:
         raise SettingsError("--submission: goes with --composed")
     if (data is None) == (on is None):
@@ -137,20 +145,19 @@ def evaluate_command(
     if on is not None:
         if explanations or any(option is not None for option in (measures, folds, save, trec, per_query)):
             raise SettingsError(
-                "--on: goes with --split, --stage, --protocol, --rerank, --report, --cpu and --cluster; the rest is of "
-                "one set"
+                "--on: goes with --split, --stage, --protocol, --rerank, --report, --precision, --cpu and --cluster; "
+                "the rest is of one set"
             )
-        return _transfer(
-            run, on, split, stage, protocol, first(rerank), report_file, cpu=cpu, cluster=cluster
-        )
+        return _transfer(run, on, split, how, protocol, first(rerank), report_file, cluster=cluster)
     assert data is not None
     if explanations:
         given = (protocol, measures, folds, rerank, save, trec, per_query, cluster)
         if any(option is not None for option in given):
             raise SettingsError(
-                "--explanations: goes with --data, --split, --stage, --report and --cpu; the rest is of rankings"
+                "--explanations: goes with --data, --split, --stage, --report, --precision and --cpu; the rest is of "
+                "rankings"
             )
-        return _explanations(run, data, split, stage, report_file, cpu=cpu)
+        return _explanations(run, data, split, how, report_file)
     if per_query is not None:
         expect_writable(per_query)
     # names first: a misspelt measure is found before the model is loaded
@@ -169,7 +176,7 @@ def evaluate_command(
 
     with ExitStack() as connection:
         connected = connection.enter_context(connected_to(cluster))
-        loaded = load_model(run, stage=stage, device=device(cpu))
+        loaded = load_model(run, **how)
         dataset = open_dataset(data).split(split)
         with counting_each("pictures") as progress:
             report = evaluate_run(
@@ -196,7 +203,7 @@ def evaluate_command(
     if report_file is not None:
         write_text(report_file, report.to_json())
     if per_query is not None:
-        write_queries(per_query, report.queries)
+        write_queries(per_query, report.queries, loaded.precision)
     if trec is not None:
         # of the ranking that is reported: after re-ranking, and as the protocol has it
         write_trec(ranked_by.applied(kept[0]), trec, depth)
@@ -208,12 +215,11 @@ def _transfer(
     run: Path,
     on: str,
     split: str,
-    stage: str | None,
+    how: dict[str, Any],
     protocol: str | None,
     rerank: "First | None",
     report_file: Path | None,
     *,
-    cpu: bool,
     cluster: str | None,
 ) -> TransferReport:
     """Measure a run on several datasets; what it has learnt from is refused in each."""
@@ -232,7 +238,8 @@ def _transfer(
     rules = None if protocol is None else find_protocol(protocol)
     reports: dict[str, Report] = {}
     with connected_to(cluster) as connection:
-        loaded = load_model(run, stage=stage, device=device(cpu))
+        loaded = load_model(run, **how)
+        cpu = how["device"] == "cpu"
         # All before the first is encoded: a misspelt one is found at once.
         datasets = {source: open_dataset(source).split(split) for source in sources}
         for source, dataset in datasets.items():
@@ -256,7 +263,7 @@ def _transfer(
 
 
 def _explanations(
-    run: Path, data: str, split: str, stage: str | None, report_file: Path | None, *, cpu: bool
+    run: Path, data: str, split: str, how: dict[str, Any], report_file: Path | None
 ) -> ExplanationsReport:
     """Measure the explanations of a run."""
     from limner.data.readers import open_dataset
@@ -266,7 +273,7 @@ def _explanations(
     from limner.inference.checkpoint import write_text
     from limner.inference.evaluate_explanations import evaluate_explanations
 
-    loaded = load_model(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, **how)
     dataset = open_dataset(data).split(split)
     with counting_each("explanations") as progress:
         report = evaluate_explanations(loaded, dataset, split, truth_of, progress=progress)

@@ -10,6 +10,7 @@ from limner.cli.cluster import connected_to, workers_for
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import (
+    Arithmetic,
     Batch,
     ClusterAddress,
     Cpu,
@@ -21,6 +22,7 @@ from limner.cli.options import (
     device,
 )
 from limner.cli.options import engine as chosen_engine
+from limner.cli.options import precision as chosen_precision
 from limner.cli.schemas import Indexed, SentencesIndexed
 from limner.errors import DataError, SettingsError
 
@@ -90,13 +92,14 @@ def index_command(
     batch: Batch = _BATCH,
     stage: Stage = None,
     engine: Engine = "torch",
+    precision: Arithmetic = None,
     cpu: Cpu = False,
     cluster: ClusterAddress = None,
 ) -> Indexed:
     """Add pictures or a dataset to a store.
 
     Running it again adds only what is new; what cannot be read is skipped and listed. A new store holds the model, in
-    STORE/model, unless --no-model is given.
+    STORE/model, unless --no-model is given, and notes its arithmetic, in which it goes on.
     """
     if vectors is not None:
         needless = {
@@ -108,6 +111,7 @@ def index_command(
             "--stage": stage,
             "--batch": batch != _BATCH,
             "--engine": engine != "torch",
+            "--precision": precision,
             "--cpu": cpu,
             "--cluster": cluster,
         }
@@ -139,16 +143,15 @@ def index_command(
         # a run and no pair: it is in the hub's cache, and used as one of this machine
         run = _run_of_the_hub(str(run), store) or run
     encoder: Encoder
+    how = _how(cpu, engine, precision)
     with connected_to(cluster) as connection:
         if is_hub_name(str(run)):
-            encoder, opened = _of_the_hub(str(run), store, regions, device(cpu), engine)
+            encoder, opened = _of_the_hub(str(run), store, how, regions=regions)
         elif is_export(run):
-            _refuse_for_exports(stage=stage, engine=engine, cpu=cpu)
+            _refuse_for_exports(stage=stage, engine=engine, precision=precision, cpu=cpu)
             encoder, opened = _of_export(run, store, keep_model=not no_model, regions=regions)
         else:
-            encoder, opened = _of_run(
-                run, store, stage=stage, keep_model=not no_model, regions=regions, cpu=cpu, engine=engine
-            )
+            encoder, opened = _of_run(run, store, how, stage=stage, keep_model=not no_model, regions=regions)
         workers = workers_for(
             connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
         )
@@ -199,33 +202,55 @@ def _run_of_the_hub(source: str, store: Any) -> Path | None:
     return run_for_store(source, store)
 
 
+def _how(cpu: bool, engine: str = "torch", precision: str | None = None) -> dict[str, Any]:
+    """The arguments of `load_model` that say how a run computes."""
+    return {
+        "device": device(cpu),
+        "engine": chosen_engine(engine),
+        "precision": chosen_precision(precision),
+    }
+
+
 def _of_the_hub(
-    source: str, store: Any, regions: bool | None, where: str | None, engine: Engine
+    source: str, store: Any, how: dict[str, Any], *, regions: bool | None
 ) -> "tuple[TrainedModel, StoreFiles]":
     from limner.search.with_model import store_with_model
 
-    return store_with_model(source, store, regions=regions, device=where, engine=chosen_engine(engine))
+    encoder, opened = store_with_model(source, store, regions=regions, **how)
+    return _in_precision(encoder, opened, how["precision"]), opened
+
+
+def _in_precision(encoder: "TrainedModel", opened: "StoreFiles", asked: str | None) -> "TrainedModel":
+    """A run in the arithmetic of the store. Raises `SettingsError` if another was asked for."""
+    from limner.search.stored_model import as_stored
+
+    stored = opened.manifest.precision
+    if asked is not None and stored not in (None, encoder.precision):
+        raise SettingsError(
+            f"--precision: {opened.folder} holds embeddings in {stored} and goes on in that; leave it out, or index "
+            "into a new folder"
+        )
+    return as_stored(encoder, opened)
 
 
 def _of_run(
     run: Path,
     store: Any,
+    how: dict[str, Any],
     *,
     stage: str | None = None,
     keep_model: bool,
     regions: bool | None = None,
-    cpu: bool,
-    engine: str = "torch",
 ) -> "tuple[TrainedModel, StoreFiles]":
     from limner.inference import load_model
     from limner.search.with_model import store_of_run
 
-    encoder = load_model(run, stage=stage, device=device(cpu), engine=chosen_engine(engine))
+    encoder = load_model(run, stage=stage, **how)
     # a store notes what to load when it is opened: of a stage that is not the best, the checkpoint itself
     named = run if stage is None else encoder.path
     opened = store_of_run(encoder, named, store, regions=regions, keep_model=keep_model)
     _say_not_kept(opened, store, named, keep_model=keep_model)
-    return encoder, opened
+    return _in_precision(encoder, opened, how["precision"]), opened
 
 
 def _of_export(
@@ -242,17 +267,23 @@ def _of_export(
 
 
 def _of_run_or_export(
-    run: Path, store: Any, *, keep_model: bool, cpu: bool, engine: str = "torch"
+    run: Path,
+    store: Any,
+    *,
+    keep_model: bool,
+    cpu: bool,
+    engine: str = "torch",
+    precision: str | None = None,
 ) -> "tuple[TrainedModel | ExportedModel, StoreFiles]":
     from limner.export.exported import is_export
 
     if is_export(run):
-        _refuse_for_exports(stage=None, engine=engine, cpu=cpu)
+        _refuse_for_exports(stage=None, engine=engine, precision=precision, cpu=cpu)
         return _of_export(run, store, keep_model=keep_model)
     from limner.inference.hub_runs import local_run
 
     # the store notes the folder: of a run of the hub that in the hub's cache
-    return _of_run(local_run(run), store, keep_model=keep_model, cpu=cpu, engine=engine)
+    return _of_run(local_run(run), store, _how(cpu, engine, precision), keep_model=keep_model)
 
 
 def _say_not_kept(opened: "StoreFiles", store: Any, run: Path, *, keep_model: bool) -> None:
@@ -263,10 +294,17 @@ def _say_not_kept(opened: "StoreFiles", store: Any, run: Path, *, keep_model: bo
         err.print(f"{store}: an object storage holds no model; the store needs the run {run} where it is")
 
 
-def _refuse_for_exports(*, stage: str | None, engine: str, cpu: bool) -> None:
-    needless = {"--stage": stage is not None, "--engine": engine != "torch", "--cpu": cpu}
+def _refuse_for_exports(*, stage: str | None, engine: str, precision: str | None, cpu: bool) -> None:
+    needless = {
+        "--stage": stage is not None,
+        "--engine": engine != "torch",
+        "--precision": precision is not None,
+        "--cpu": cpu,
+    }
     if given := [name for name, is_given in needless.items() if is_given]:
-        raise SettingsError(f"{given[0]}: an export is of one stage, and runs on the CPU by its own engine")
+        raise SettingsError(
+            f"{given[0]}: an export is of one stage and arithmetic, and runs on the CPU by its own engine"
+        )
 
 
 def _index_dataset(
@@ -358,6 +396,7 @@ def reindex_command(
     ] = False,
     batch: Batch = _BATCH,
     engine: Engine = "torch",
+    precision: Arithmetic = None,
     cpu: Cpu = False,
     cluster: ClusterAddress = None,
 ) -> Indexed:
@@ -372,7 +411,9 @@ def reindex_command(
         # before the model: a store that is not there costs no loading
         old = StoreFiles.open(store)
         # a new folder: vectors of two models cannot be compared, so a store holds one model's
-        encoder, opened = _of_run_or_export(run, new, keep_model=not no_model, cpu=cpu, engine=engine)
+        encoder, opened = _of_run_or_export(
+            run, new, keep_model=not no_model, cpu=cpu, engine=engine, precision=precision
+        )
         workers = workers_for(
             connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
         )

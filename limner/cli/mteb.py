@@ -8,7 +8,8 @@ import typer
 
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Cpu, Rerank, RunFolder, Stage, device, first
+from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first
+from limner.cli.options import precision as chosen_precision
 from limner.cli.schemas_of_measures import LeaderboardMeasures, LeaderboardTask
 from limner.errors import SettingsError
 
@@ -39,6 +40,7 @@ def mteb_command(
     ] = False,
     rerank: Rerank = None,
     stage: Stage = None,
+    precision: Arithmetic = None,
     cpu: Cpu = False,
 ) -> LeaderboardMeasures:
     """Measure a run on tasks of MTEB, the leaderboard of embeddings.
@@ -60,7 +62,7 @@ def mteb_command(
         raise SettingsError(f"{out_file.parent}: there is no such folder to write the results to")
     version = str(library().__version__)
     chosen = find_tasks(names)
-    loaded = load_model(run, stage=stage, device=device(cpu))
+    loaded = load_model(run, stage=stage, device=device(cpu), precision=chosen_precision(precision))
     model = Search(loaded, rerank=first(rerank)) if search else Encoder(loaded)
     for task in chosen:
         expect_fit(model, task)
@@ -75,6 +77,7 @@ def mteb_command(
     measured = LeaderboardMeasures(
         run=str(run),
         fingerprint=loaded.fingerprint,
+        precision=loaded.precision,
         search=search,
         mteb=version,
         note=_NOTE,
@@ -112,7 +115,8 @@ def _print(measured: LeaderboardMeasures) -> None:
 
     from limner.mteb import MEASURES
 
-    table = Table(title=f"MTEB {measured.mteb}, {'store' if measured.search else 'embedding'}")
+    what = "store" if measured.search else "embedding"
+    table = Table(title=f"MTEB {measured.mteb}, {what}, in {measured.precision}")
     table.add_column("task")
     for name in ("main score", *MEASURES):
         table.add_column(name, justify="right")

@@ -7,8 +7,9 @@ import typer
 
 from limner.errors import SettingsError
 
-# a copy of that in `limner.inference.precision`, whose import takes torch
+# copies of those in `limner.inference.precision`, whose import takes torch
 InferenceEngine = Literal["torch", "openvino"]
+Precision = Literal["auto", "fp32", "bf16"]
 
 
 def store_folder(given: str) -> Any:
@@ -76,6 +77,15 @@ Engine = Annotated[
         help="What runs the image backbone: torch, or openvino (CPU only; needs limner[openvino]).",
     ),
 ]
+Arithmetic = Annotated[
+    str | None,
+    typer.Option(
+        "--precision",
+        metavar="fp32|bf16|auto",
+        help="Arithmetic of the network; fp32 on a CPU if not given, on a GPU what the recipe trains with. auto: bf16 "
+        "where the processor multiplies it natively.",
+    ),
+]
 ClusterAddress = Annotated[
     str | None,
     typer.Option(
@@ -138,3 +148,13 @@ def engine(name: str) -> InferenceEngine:
             # the literal itself and not `name`, which is any text to the type checker
             return known  # type: ignore[no-any-return]
     raise SettingsError(f"--engine: expected 'torch' or 'openvino', got {name[:40]!r}")
+
+
+def precision(name: str | None) -> Precision | None:
+    """The value of `--precision`, for `load_model`. Raises `SettingsError` for another name."""
+    if name is None:
+        return None
+    for known in get_args(Precision):
+        if name == known:
+            return known  # type: ignore[no-any-return]
+    raise SettingsError(f"--precision: expected fp32, bf16 or auto, got {name[:40]!r}")

@@ -251,6 +251,8 @@ class StoreFacts(Result):
     """Part of `bytes` that the model in the store's folder takes, also where it is linked from its run; 0 without."""
     fingerprint: str
     """Digest of the model."""
+    precision: str | None
+    """Arithmetic of its embeddings, fp32 or bf16; null if it does not say, as stores of limner 0.1.0."""
     created: str
     """When it was made, ISO 8601."""
     dim: int

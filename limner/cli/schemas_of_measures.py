@@ -259,6 +259,8 @@ class RunsSummary(Result):
     """Stage whose checkpoint was evaluated."""
     reranked: int | str | None
     """How many of the first hits were re-ranked: 0 = none, or "all"."""
+    precision: str | None
+    """Arithmetic of the network, fp32 or bf16; null if the evaluations do not say, as those of limner 0.1.0."""
     protocol: str
     """The rules under which the runs were evaluated; a number that differs between repeated draws is "…"."""
     split_fingerprint: str | None
@@ -311,6 +313,9 @@ class Comparison(Result):
     """Queries that both have."""
     clusters: int
     """Clusters of them."""
+    precisions: tuple[str, str]
+    """Arithmetic of both: "fp32", "bf16", "unknown" if a file does not say, with " and " between those of several
+    files."""
 
 
 class Comparisons(Many[list[Comparison]]):
@@ -387,6 +392,8 @@ class LeaderboardMeasures(Result):
     """The run."""
     fingerprint: str
     """Digest of the model."""
+    precision: str
+    """Its arithmetic, fp32 or bf16."""
     search: bool
     """True if a store was measured as it is served, False for the embedding alone."""
     mteb: str

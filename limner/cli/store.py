@@ -40,6 +40,7 @@ def info_command(store: StoreFolder) -> StoreFacts:
         kept_from=opened.manifest.kept_from,
         model_bytes=size_of(store / MODEL_FOLDER) if is_kept else 0,
         fingerprint=opened.fingerprint,
+        precision=opened.manifest.precision,
         created=opened.manifest.created,
         dim=opened.dim,
         map=opened.region_shape,
@@ -47,7 +48,8 @@ def info_command(store: StoreFolder) -> StoreFacts:
     )
     regions = "" if facts.map is None else f", with region features of {' × '.join(map(str, facts.map))}"
     out.print(f"{store}: {facts.pictures} pictures, {facts.bytes / 1e6:.1f} MB{regions}")
-    out.print(f"model {facts.fingerprint[:12]} of run {facts.run}, made {facts.created}")
+    arithmetic = "" if facts.precision is None else f" in {facts.precision}"
+    out.print(f"model {facts.fingerprint[:12]}{arithmetic} of run {facts.run}, made {facts.created}")
     if is_kept:
         # a link to a file of the run takes no room twice, but stays when the run goes
         origin = "" if facts.kept_from is None else f", from {facts.kept_from}"
@@ -329,7 +331,7 @@ def repair_command(
         from limner.search.foreign_vectors import foreign_model
         from limner.search.stored_model import load_stored_model
 
-        return foreign_model(opened) or load_stored_model(run or opened.run, device=device(cpu))
+        return foreign_model(opened) or load_stored_model(run or opened.run, opened, device=device(cpu))
 
     opened = StoreFiles.open(store, check=False)
     with counting("pictures") as progress:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 app = group("Summarise.")
 
 _MEASURES = "R@1 R@5 R@10"
+_UNKNOWN = "arithmetic unknown"
 _DIRECTIONS = {"text_to_image": "text→image", "image_to_text": "image→text"}
 
 
@@ -57,12 +58,24 @@ def summarise_command(
     found = summarise(runs, split, protocol, stage=stage, rerank=first(rerank), save=save)
     for problem in dict.fromkeys(problem for summary in found for problem in summary.problems):
         err.print(problem)
+    arithmetics = sorted({_arithmetic(summary) for summary in found})
+    if len(arithmetics) > 1:
+        err.print(
+            f"the arithmetic differs ({', '.join(arithmetics)}), which alone changes ranks; a row is of one, and "
+            "rows compare where it is the same"
+        )
+    elif arithmetics == [_UNKNOWN]:
+        err.print(
+            "the evaluations do not say in which arithmetic they were computed; limner 0.1.0 took bf16 where the "
+            "processor had it"
+        )
     # how many were tried: the best of many configurations, or of many looks, is too good by chance
     looks = [summary.looks for summary in found]
     known = sum(count for count in looks if count is not None)
     remark = (
         f"{len(found)} configuration{'s' * (len(found) > 1)} in {sum(len(one.runs) for one in found)} runs; "
         + (f"split '{split}' was read {known} times with them; " if None not in looks else "")
+        + f"computed in {arithmetics[0]}; " * (len(arithmetics) == 1 and arithmetics != [_UNKNOWN])
         + "mean ± standard deviation over runs"
         + ", and the 95 % interval over queries" * any(any(one.intervals.values()) for one in found)
     )
@@ -124,6 +137,8 @@ def _particulars(summary: "Summary", found: "Sequence[Summary]") -> list[str]:
     said = [summary.stage]
     if summary.reranked:
         said.append("all re-ranked" if summary.reranked == "all" else f"first {summary.reranked} re-ranked")
+    if len({one.precision for one in found}) > 1:
+        said.append(_arithmetic(summary))
     # those of another file are of another set anyway
     alike = [one for one in found if one.files == summary.files]
     # how much was re-ranked is a part of a protocol's name, too
@@ -133,6 +148,10 @@ def _particulars(summary: "Summary", found: "Sequence[Summary]") -> list[str]:
     if summary.split_fingerprint and len({one.split_fingerprint for one in alike} - {None}) > 1:
         said.append(f"split {summary.split_fingerprint[:6]}")
     return said
+
+
+def _arithmetic(summary: "Summary") -> str:
+    return summary.precision or _UNKNOWN
 
 
 def _rules(summary: "Summary") -> str:

@@ -21,6 +21,7 @@ from limner.data.composed import ComposedGallery, ComposedProtocol
 from limner.evaluation.intervals import Difference, Interval, difference, intervals
 from limner.evaluation.measures import STANDARD, Matches, MeanAveragePrecision, Measure, RecallAt
 from limner.evaluation.per_query import QueryValues
+from limner.evaluation.report import said_of_precision
 
 Vectors = Float[np.ndarray, "rows dim"]
 
@@ -217,6 +218,7 @@ def _caption(report: ComposedReport) -> str:
     return (
         f"percent (95 % interval); the reference is {report.reference}; the sum weighs the text by "
         f"{report.text_weight:.2f}, chosen on {report.weight_chosen_on}"
+        f"{said_of_precision(report.provenance)}"
     )
 
 

@@ -16,6 +16,7 @@ from rich.console import Group
 from rich.table import Table
 
 from limner.evaluation.intervals import Interval, auc_interval, ratio_interval
+from limner.evaluation.report import said_of_precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +259,8 @@ def render(report: ExplanationReport) -> Group:
     table.add_row(
         "texts scored", *(f"{report.passes[name]:.0f}" if name in report.passes else "" for name in names)
     )
-    table.caption = ", ".join(f"{count:,} {what}" for what, count in report.counts.items())
+    counts = ", ".join(f"{count:,} {what}" for what, count in report.counts.items())
+    table.caption = counts + said_of_precision(report.provenance)
     table.caption_justify = "left"
     if not report.attention:
         return Group(table)

@@ -28,7 +28,7 @@ from limner.evaluation.measures import RecallAt
 from limner.evaluation.names import parse_measures
 from limner.evaluation.per_query import QueryValues
 from limner.evaluation.protocols import find_protocol
-from limner.evaluation.report import Report, render
+from limner.evaluation.report import Report, render, said_of_precision
 from limner.evaluation.reranking import PairReranking
 from limner.evaluation.ties import row_norms, tolerance_of_unit_rows
 
@@ -318,7 +318,8 @@ def render_pairs(report: PairReport, *, details: bool = False) -> Group:
         said.append("control: nothing can be known, so 50 is right")
     if unread:
         said.append("unread: the model does not read a word that decides")
-    titled.caption, titled.caption_justify = Text("; ".join(said)), "left"
+    titled.caption = Text("; ".join(said) + said_of_precision(report.provenance))
+    titled.caption_justify = "left"
     return Group(titled, *(() if report.retrieval is None else (render(report.retrieval),)))
 
 

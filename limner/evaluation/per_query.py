@@ -6,6 +6,7 @@ direction    "image_to_text" or "text_to_image"; absent in others' files that ha
 query        name of the query, once in each direction
 cluster      what belongs together, e.g. the image or identity that a sentence describes; absent = each query by itself
 first_rank   rank of the first true match, from 1
+precision    arithmetic of the model, "fp32" or "bf16"; absent where it is not known, as of embeddings of others
 R@1, mAP, …  a column a measure by its name: shares from 0 to 1, ranks from 1
 """
 
@@ -20,7 +21,11 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError
 
-_KEYS = ("direction", "query", "cluster", "first_rank")
+_TEXTS = ("direction", "query", "cluster", "precision")
+_KEYS = (*_TEXTS, "first_rank")
+
+UNKNOWN = "unknown"
+"""The arithmetic of a file that does not say it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,19 +64,21 @@ class QueryValues:
 class NamedValues:
     """The queries of one direction of a file, in the order of their names.
 
-    `names` are unique; `clusters` are numbered from 0; `values` are by the column's name.
+    `names` are unique; `clusters` are numbered from 0; `values` are by the column's name; `precisions` are the
+    arithmetics that they were computed in, `UNKNOWN` among them where a file does not say.
     """
 
     names: tuple[str, ...]
     clusters: Int[np.ndarray, " queries"]
     values: Mapping[str, Float[np.ndarray, " queries"]]
+    precisions: frozenset[str] = frozenset({UNKNOWN})
 
 
-def write_queries(path: Path, directions: Mapping[str, QueryValues]) -> None:
+def write_queries(path: Path, directions: Mapping[str, QueryValues], precision: str | None = None) -> None:
     """Write the queries of each direction, in the order of the images and sentences; those without a match are absent.
 
-    The ending of `path` chooses the form. Raises `DataError` for another ending and for names that are there twice,
-    `OSError` where the system refuses.
+    `precision` is the arithmetic that embedded them, if that is known. The ending of `path` chooses the form. Raises
+    `DataError` for another ending and for names that are there twice, `OSError` where the system refuses.
     """
     import pyarrow as pa
 
@@ -87,6 +94,7 @@ def write_queries(path: Path, directions: Mapping[str, QueryValues]) -> None:
             "query": names,
             "cluster": [str(code) for code in queries.clusters[order]],
             "first_rank": queries.first_ranks[order],
+            **({} if precision is None else {"precision": [precision] * len(order)}),
             **{name: values[order] for name, values in queries.values.items()},
         }
         tables.append(pa.table(columns))
@@ -128,7 +136,13 @@ def read_queries(path: Path) -> dict[str, NamedValues]:
         for name, column in values.items():
             if not np.isfinite(column).all():
                 raise DataError(f"{path}: '{name}' has queries of {direction} without a finite value")
-        found[str(direction)] = NamedValues(tuple(names), np.unique(clusters, return_inverse=True)[1], values)
+        said = columns.get("precision") or [None] * table.num_rows
+        found[str(direction)] = NamedValues(
+            tuple(names),
+            np.unique(clusters, return_inverse=True)[1],
+            values,
+            frozenset(said[row] or UNKNOWN for row in rows),
+        )
     return found
 
 
@@ -148,7 +162,8 @@ def mean_of(files: Sequence[Path]) -> dict[str, NamedValues]:
             expect_same(first, part[direction], files[0], path)
         names = [name for name in first.values if all(name in part[direction].values for part in parts)]
         values = {name: np.mean([part[direction].values[name] for part in parts], axis=0) for name in names}
-        merged[direction] = NamedValues(first.names, first.clusters, values)
+        precisions = frozenset[str]().union(*(part[direction].precisions for part in parts))
+        merged[direction] = NamedValues(first.names, first.clusters, values, precisions)
     return merged
 
 
@@ -200,7 +215,7 @@ def _read(path: Path) -> Any:
     try:
         if path.suffix == ".csv":
             # Names may be numbers, which would lose zeros in front.
-            texts = dict.fromkeys(("direction", "query", "cluster"), pa.string())
+            texts = dict.fromkeys(_TEXTS, pa.string())
             return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(column_types=texts))
         return pyarrow.parquet.read_table(path)
     # pyarrow's own errors are of ValueError, OSError, KeyError and NotImplementedError

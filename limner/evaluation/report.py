@@ -68,9 +68,9 @@ class Report:
     - `queries`: the values of each query by direction; not in the JSON.
     - `languages`: by the tag of each language that sentences of the split have, without curves.
     - `provenance`: what the caller knows, JSON values only: edition, split fingerprint, model fingerprint, the split
-      that chose the checkpoint, seed, versions, checkpoint, how limner drew the splits if it did (`splits_drawn`), and
-      how many of the images the model learnt from (`learnt_from`, None if that is not known), and what its pretrained
-      towers had learnt of the set before (`seen_before`, a line each).
+      that chose the checkpoint, seed, the arithmetic (`precision`), versions, checkpoint, how limner drew the splits if
+      it did (`splits_drawn`), how many of the images the model learnt from (`learnt_from`, None if that is not known),
+      and what its pretrained towers had learnt of the set before (`seen_before`, a line each).
     """
 
     protocol: str
@@ -130,16 +130,18 @@ def render(report: Report) -> Group:
     """The report as a table for the terminal: a row a direction, a column a measure, or the other way round if many.
 
     Percentages have one decimal. Under a direction stand half the widths of its 95 % intervals, and its recalls with
-    ties broken at random where they differ from the figures above; under the table the counts, R@K by chance, and, if
-    any, queries without a match, images that the model learnt from, and what its towers had seen before. Curves are
-    left out; a dash stands where a measure is of the other direction only. A second table has the languages, if any.
+    ties broken at random where they differ from the figures above; under the table the counts, the arithmetic of the
+    model, R@K by chance, and, if any, queries without a match, images that the model learnt from, and what its towers
+    had seen before. Curves are left out; a dash stands where a measure is of the other direction only. A second table
+    has the languages, if any.
     """
     names = list(dict.fromkeys([*report.image_to_text, *report.text_to_image]))
     rows = _turned([["direction", "queries", *names], *_rows(report, names)], len(names))
     title = f"{report.protocol} · {report.split}"
     learnt = _learnt(report.provenance.get("learnt_from") or {})
     chance = f"; {said}" if (said := _of_chance(report)) else ""
-    caption = _caption(report.counts) + learnt + chance + _of_ties(report) + _seen(report)
+    parts = [_caption(report.counts), said_of_precision(report.provenance), learnt, chance, _of_ties(report)]
+    caption = "".join([*parts, _seen(report)])
     tables = [_table(title, caption, rows)]
     if report.languages:
         tables.append(_languages(report.languages, names))
@@ -149,7 +151,7 @@ def render(report: Report) -> Group:
 def render_transfer(reports: Mapping[str, Report], title: str) -> Table:
     """Reports of one model by the dataset that it was measured on: R@1, R@5, R@10 and mAP, a row for each direction.
 
-    Below the table stands R@K by chance on each set.
+    Below the table stand the arithmetic of the model and R@K by chance on each set.
     """
     names = ("R@1", "R@5", "R@10", "mAP")
     rows = [["measured on", "queries", *names]]
@@ -164,7 +166,18 @@ def render_transfer(reports: Mapping[str, Report], title: str) -> Table:
     # A line a set: galleries differ in size, so a high recall on one may be less than a low one on another.
     chances = [f"{source}: {said}" for source, report in reports.items() if (said := _of_chance(report))]
     seen = [f"{source}{said}" for source, report in reports.items() if (said := _seen(report))]
-    return _table(title, "\n".join(["recalls and mAP in percent", *chances, *seen]), rows)
+    # one model is loaded once
+    said = next((said_of_precision(report.provenance) for report in reports.values()), "")
+    return _table(title, "\n".join([f"recalls and mAP in percent{said}", *chances, *seen]), rows)
+
+
+def said_of_precision(provenance: Mapping[str, Any]) -> str:
+    """The arithmetic of the model, behind a semicolon; "" for embeddings of others, which do not say.
+
+    >>> said_of_precision({"precision": "fp32"})
+    '; computed in fp32'
+    """
+    return f"; computed in {found}" if (found := provenance.get("precision")) else ""
 
 
 def _rows(measured: Report | LanguageReport, names: Sequence[str]) -> list[list[str]]:

@@ -226,7 +226,7 @@ def _results(facts: CardFacts) -> list[str]:
         parts += [
             f"Split `{_plain(one.split)}`, protocol {_plain(one.protocol)}{reranked}"
             + (f", {one.date[:10]}" if one.date else "")
-            + f". Split fingerprint `{_shown(one.split_fingerprint)[:16]}`.",
+            + f". Arithmetic: {_shown(one.precision)}. Split fingerprint `{_shown(one.split_fingerprint)[:16]}`.",
             _table(("", *names), rows),
             f"{_looks(one.looks)} One run, of one seed ({_shown(facts.description.get('seed'))}). "
             + (

@@ -24,6 +24,7 @@ _BENCHMARK = re.compile(r"(?:(?P<protocol>[^=]+)=)?(?P<id>[\w-][\w.-]*/[\w-][\w.
 class Evaluation:
     """One evaluation of the published checkpoint.
 
+    - `precision`: arithmetic of the network; None if not known.
     - `values`: by direction and measure; `intervals`: 95 % intervals of these, where a report has them.
     - `looks`: how often the run has measured this split in all, whichever checkpoint and protocol; None if not known.
     - `seen_before`: what the towers of the model had learnt of the set, a line each (`limner.inference.seen_before`).
@@ -33,6 +34,7 @@ class Evaluation:
     protocol: str
     date: str | None
     reranked: int | str | None
+    precision: str | None
     split_fingerprint: str | None
     values: Mapping[str, Mapping[str, float]]
     looks: int | None
@@ -48,7 +50,7 @@ class Evaluation:
 def evaluations_of(
     run: Path, checkpoint: str, fingerprint: str, reports: Sequence[Path] = ()
 ) -> list[Evaluation]:
-    """The last evaluation of each split, protocol and number of re-ranked hits, of this model alone.
+    """The last evaluation of each split, protocol, number of re-ranked hits and arithmetic, of this model alone.
 
     `reports` are files of `limner evaluate --report`, which have intervals. Raises `DataError` for a damaged log, and
     for a report of another model.
@@ -67,6 +69,7 @@ def evaluations_of(
             str(line["protocol"]),
             line.get("date"),
             line.get("reranked"),
+            line.get("precision"),
             of_split,
             {direction: line[direction] for direction in DIRECTIONS},
             sum(other.get("split_fingerprint") == of_split for other in lines),
@@ -100,7 +103,7 @@ def model_index(
                 "name": f"generated people, {one.protocol}" if generated else one.protocol,
                 "type": "generated-people" if generated else one.dataset,
                 "split": one.split,
-                "args": {"split_fingerprint": one.split_fingerprint},
+                "args": {"split_fingerprint": one.split_fingerprint, "precision": one.precision},
             },
             "metrics": [
                 {
@@ -169,6 +172,8 @@ def _entry(
     ]
     if one.reranked:
         notes.append(f"the first {one.reranked} re-ranked")
+    if one.precision:
+        notes.append(f"computed in {one.precision}")
     if (ends := one.intervals.get(direction, {}).get(measure)) is not None:
         notes.append(f"95 % interval {ends[0]:.1f} to {ends[1]:.1f}")
     notes += [f"seen before by {line}" for line in one.seen_before]
@@ -192,6 +197,7 @@ def _reported(path: Path, fingerprint: str) -> Evaluation:
             str(report["protocol"]),
             None,
             provenance.get("reranked"),
+            provenance.get("precision"),
             provenance.get("split_fingerprint"),
             {name: dict(report[name]) for name in DIRECTIONS},
             provenance.get("evaluations_of_split"),
@@ -210,7 +216,7 @@ def _reported(path: Path, fingerprint: str) -> Evaluation:
 
 
 def _key(one: Evaluation) -> tuple[Any, ...]:
-    return one.split, one.protocol, one.reranked, one.split_fingerprint
+    return one.split, one.protocol, one.reranked, one.precision, one.split_fingerprint
 
 
 def _metric(measure: str) -> str:

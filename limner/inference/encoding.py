@@ -34,7 +34,7 @@ class Encoding:
     def __init__(
         self,
         model: DualEncoder,
-        precision: Precision = "auto",
+        precision: Precision = "fp32",
         *,
         flip: bool = True,
         scales: tuple[float, ...] = (1.0,),

@@ -146,6 +146,7 @@ def evaluate_composed(
             "checkpoint": run.path.name,
             "recipe": run.description["recipe"].get("name"),
             "seed": run.description.get("seed"),
+            "precision": run.precision,
             "inversion": None if inversion is None else dict(inversion.description),
             "versions": versions(),
         },

@@ -242,6 +242,7 @@ def _provenance(run: TrainedModel, dataset: Dataset, learnt: Any, seed: int) -> 
         "recipe": described["recipe"]["name"],
         "selected": described["selected"],
         "seed": described["seed"],
+        "precision": run.precision,
         "drawn_with_seed": seed,
         "trained_with": described["versions"],
         "versions": versions(),

@@ -132,7 +132,8 @@ def evaluate_run(
             "selected": described["selected"],
             "trained_on": described["data"],
             "seed": described["seed"],
-            # bf16 moved scores by up to 6e-4 (docs/log/2026-11-22.md), so a figure is of one precision
+            # bf16 moved scores by up to 0.035, so a figure is of one arithmetic
+            # (docs/log/2026-11-28.md#figures-by-the-processor)
             "precision": run.precision,
             # their ends were not read, so a figure of long descriptions is one of their beginnings
             "sentences_cut": run.count_truncated(sentences),

@@ -1,7 +1,7 @@
 """The evaluations of a run, kept in its folder: how often a split was looked at, and what seeds add up to.
 
-    RUN/evaluations.jsonl   one line an evaluation: date, split, protocol, fingerprints, measures, intervals, and a
-                            digest of the line
+    RUN/evaluations.jsonl   one line an evaluation: date, split, protocol, fingerprints, arithmetic, measures,
+                            intervals, and a digest of the line
 
 A test split that is measured again and again while a recipe is changed becomes a validation split. Nobody can forbid
 that, but a report can say how often it was done.
@@ -31,8 +31,8 @@ FILE = "evaluations.jsonl"
 """The log of evaluations in a run's folder."""
 
 _KEPT = (
-    *("split_fingerprint", "model_fingerprint", "checkpoint", "recipe", "seed", "reranked", "versions"),
-    "seen_before",
+    *("split_fingerprint", "model_fingerprint", "checkpoint", "recipe", "seed", "precision", "reranked"),
+    *("versions", "seen_before"),
 )
 """Parts of a report's provenance that a line keeps."""
 
@@ -95,6 +95,7 @@ def note_look(run: TrainedModel, fingerprint: str, split: str, what: str) -> tup
         "checkpoint": run.path.name,
         "recipe": described["recipe"].get("name"),
         "seed": described.get("seed"),
+        "precision": run.precision,
         "versions": versions(),
     }
     return _note(line, run.path)
@@ -131,6 +132,8 @@ class Summary:
       evaluations of these runs, without ".jsonl".
     - `stage`: name of the checkpoint that was evaluated, e.g. "stage-2"; `reranked`: how many of the first hits were
       re-ranked, 0 for none.
+    - `precision`: arithmetic of the network, "fp32" or "bf16"; None where the lines do not say, as those of limner
+      0.1.0.
     - `split_fingerprint`: of the split; None for repeated draws, of which each has its own.
     - `splits`: number of different splits that were measured: above 1 for repeated draws.
     - `looks`: how often these runs have read the split in all, whichever stage and protocol, by explanations, figures
@@ -145,6 +148,7 @@ class Summary:
     recipe: str
     stage: str
     reranked: int | str | None
+    precision: str | None
     protocol: str
     split_fingerprint: str | None
     runs: tuple[str, ...]
@@ -164,6 +168,7 @@ class _Key:
     configuration: str
     stage: str
     reranked: int | str | None
+    precision: str | None
     protocol: str
     split_fingerprint: str | None
     # of repeated draws: the set that they were drawn from
@@ -197,6 +202,7 @@ class _Logged:
             configuration=self.line["configuration"] or str(self.line["recipe"]),
             stage=_stage(self.line),
             reranked=self.line["reranked"],
+            precision=self.line.get("precision"),
             protocol=protocol,
             split_fingerprint=None if drawn else self.line["split_fingerprint"],
             drawn_from=self.line["drawn_from"],
@@ -216,9 +222,9 @@ def summarise(
     """Mean and deviation over seeds or repeated splits, for each configuration among these run folders.
 
     Runs are of one configuration if their recipes differ in the seed alone, and if the same stage was evaluated with as
-    much re-ranking, under one protocol, on one split or on repeated draws of one (`#seed=S`, `#fold=K/N` and
-    `#draw=S/VAL/TEST` behind a dataset). Of each run the last evaluation of the split counts; of `stage`, with this
-    `rerank` and under `protocol` (the beginning of its name, e.g. "flickr8k") where they are given.
+    much re-ranking, in one arithmetic, under one protocol, on one split or on repeated draws of one (`#seed=S`,
+    `#fold=K/N` and `#draw=S/VAL/TEST` behind a dataset). Of each run the last evaluation of the split counts; of
+    `stage`, with this `rerank` and under `protocol` (the beginning of its name, e.g. "flickr8k") where they are given.
 
     `save` is a file that keeps the evaluations that count, without the runs; it is read as they are, in their place or
     beside other runs.
@@ -295,8 +301,8 @@ def _expect_different(listed: Sequence[_Logged]) -> None:
     known: dict[str, str] = {}
     for one in listed:
         # the run may have been evaluated once more since the file was written, with the same figures, and since lines
-        # have intervals, or more is known of its towers
-        new = ("looks", "date", "versions", "intervals", "seen_before")
+        # have intervals and the arithmetic, or more is known of its towers
+        new = ("looks", "date", "versions", "intervals", "precision", "seen_before")
         same = digest_of_values({**one.line, **dict.fromkeys(new)})
         if same in known:
             raise DataError(f"{one.run}: the same evaluation as that of {known[same]}; leave one of them out")
@@ -330,6 +336,7 @@ def _summary(key: _Key, listed: Sequence[_Logged]) -> Summary:
         recipe=str(lines[0]["recipe"]),
         stage=key.stage,
         reranked=key.reranked,
+        precision=key.precision,
         protocol=key.protocol,
         split_fingerprint=key.split_fingerprint,
         runs=tuple(one.run for one in listed),

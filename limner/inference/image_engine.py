@@ -51,7 +51,7 @@ class BackbonePass:
     """
 
     def __init__(
-        self, backbone: ImageEncoder, precision: Precision = "auto", engine: InferenceEngine = "torch"
+        self, backbone: ImageEncoder, precision: Precision = "fp32", engine: InferenceEngine = "torch"
     ) -> None:
         self.device = backbone.pixel_mean.device
         self.precision = pick_precision(precision, self.device)

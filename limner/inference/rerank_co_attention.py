@@ -47,7 +47,7 @@ class CoAttentionReranker:
         model: DualEncoder,
         tokenizer: Tokenizer,
         images: ImageSettings,
-        precision: Precision = "auto",
+        precision: Precision = "fp32",
         engine: InferenceEngine = "torch",
     ) -> None:
         if model.cross_encoder is None:

@@ -76,7 +76,7 @@ class LateReranker:
         model: DualEncoder,
         tokenizer: Tokenizer,
         images: ImageSettings,
-        precision: Precision = "auto",
+        precision: Precision = "fp32",
         engine: InferenceEngine = "torch",
     ) -> None:
         if not isinstance(model, Pretrained) or model.late is None:

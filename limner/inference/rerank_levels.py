@@ -52,7 +52,7 @@ class LevelsReranker:
         model: DualEncoder,
         tokenizer: Tokenizer,
         images: ImageSettings,
-        precision: Precision = "auto",
+        precision: Precision = "fp32",
         engine: InferenceEngine = "torch",
     ) -> None:
         if not isinstance(model, LevelledEncoder) or model.level_settings is None:

@@ -46,7 +46,7 @@ class PatchReranker:
         model: DualEncoder,
         tokenizer: Tokenizer,
         images: ImageSettings,
-        precision: Precision = "auto",
+        precision: Precision = "fp32",
         engine: InferenceEngine = "torch",
     ) -> None:
         if not isinstance(model, Pretrained) or model.tower is None:

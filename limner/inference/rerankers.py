@@ -28,7 +28,7 @@ def reranker_of(
     model: DualEncoder,
     tokenizer: Tokenizer,
     images: ImageSettings,
-    precision: Precision = "auto",
+    precision: Precision = "fp32",
     engine: InferenceEngine = "torch",
 ) -> Reranker | None:
     """The reranker of a network as it stands; None where its embedding ranks alone."""

@@ -20,7 +20,7 @@ from PIL import Image
 from limner.data.images import open_rgb
 from limner.errors import CheckpointError, DataError, SettingsError, install_hint
 from limner.inference.checkpoint import CALLED
-from limner.inference.precision import Arithmetic, default_device
+from limner.inference.precision import Arithmetic, default_device, without_tf32
 from limner.inference.trained import TrainedModel
 from limner.models.pretrained_source import quiet, transformers_library
 from limner.types import ImageSource, Pixels
@@ -99,6 +99,10 @@ class SentenceTransformerRun(TrainedModel):
     def precision(self) -> Arithmetic:
         """Always fp32."""
         return "fp32"
+
+    def in_precision(self, precision: Arithmetic) -> TrainedModel:
+        """Itself: it has one arithmetic."""
+        return self
 
     def holds(self, tensors: Mapping[str, torch.Tensor]) -> bool:
         """True if a checkpoint's tensors are the files that were loaded."""
@@ -242,6 +246,7 @@ def open_folder(folder: Path, name: str, device: str | None) -> Any:
             )
         # what a module leaves in half precision would make an embedding depend on the batch
         found = found.float().eval()
+        without_tf32(found.device)
         kinds = found.modalities
     except CheckpointError:
         raise

@@ -32,7 +32,13 @@ from limner.inference.encoder_base import EncoderBase, several
 from limner.inference.encoding import SENTENCES, Encoding
 from limner.inference.hub_runs import local_run
 from limner.inference.openvino_library import require_openvino
-from limner.inference.precision import Arithmetic, InferenceEngine, Precision, default_device
+from limner.inference.precision import (
+    Arithmetic,
+    InferenceEngine,
+    Precision,
+    default_device,
+    measuring_precision,
+)
 from limner.inference.rerankers import reranker_of
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
@@ -115,6 +121,14 @@ class TrainedModel(EncoderBase):
     def precision(self) -> Arithmetic:
         """Arithmetic of the embeddings."""
         return self.encoding.precision
+
+    def in_precision(self, precision: Arithmetic) -> "TrainedModel":
+        """The same network in another arithmetic; itself if it has that one already."""
+        if precision == self.precision:
+            return self
+        old = self.encoding
+        new = Encoding(self.model, precision, flip=old.flip, scales=old.scales, engine=old.engine)
+        return dataclasses.replace(self, encoding=new)
 
     @property
     def batch(self) -> int:
@@ -230,13 +244,15 @@ def load_model(
     *,
     stage: str | None = None,
     device: str | None = None,
-    precision: Precision = "auto",
+    precision: Precision | None = None,
     engine: InferenceEngine = "torch",
 ) -> TrainedModel:
     """Load a run folder's chosen checkpoint, that of one `stage`, or a checkpoint file itself.
 
     `hf:ORG/NAME` is a run of the Hugging Face hub, `hf:ORG/NAME@REVISION` one of its revisions
     (`limner.inference.hub_runs`).
+    `precision` None computes in fp32 on a CPU, so that a run has the same figures on every processor, and elsewhere in
+    what its recipe trains with; "auto" takes bf16 where the device multiplies it natively.
     `engine` "openvino" runs the image backbone with OpenVINO on the CPU (`limner.inference.image_engine`). Raises
     `CheckpointError` when there is no checkpoint or it is damaged, `SettingsError` for an engine that cannot be had. A
     run of a SentenceTransformer (`limner.inference.sentence_transformer`) computes in fp32, whatever `precision` is.
@@ -282,7 +298,10 @@ def load_model(
         device = device or "cpu"
     # eval: a new module is in training mode, and dropout would make each embedding another
     model.to(torch.device(device) if device else default_device()).eval()
-    encoding = Encoding(model, precision, flip=images.flip, scales=images.test_scales, engine=engine)
+    where = next(model.parameters()).device
+    # imported runs have no recipe that was trained by
+    arithmetic = measuring_precision(precision, where, description["recipe"].get("precision", "auto"))
+    encoding = Encoding(model, arithmetic, flip=images.flip, scales=images.test_scales, engine=engine)
     return TrainedModel(path, description, model, tokenizer, images, encoding, learnt)
 
 

@@ -160,7 +160,9 @@ def loader(
     from limner.inference.trained import load_model
 
     device = "cpu" if cpu else None
-    return partial(load_model, path.absolute(), device=device, engine=engine)
+    # that of this process: its processor may be of another kind
+    precision = getattr(encoder, "precision", None)
+    return partial(load_model, path.absolute(), device=device, precision=precision, engine=engine)
 
 
 class RayWorkers:
@@ -357,7 +359,7 @@ def _shares(nodes: Sequence[Mapping[str, Any]], cpu: bool) -> list[Share]:
     """One worker an accelerator, or one a machine if the cluster has none: a process uses all of a machine's cores."""
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     cores = [(int(found.get("CPU", 0)), 0 if cpu else int(found.get("GPU", 0))) for found in resources]
-    # not both: they compute in other precisions
+    # not both: a list takes a processor many times as long as a GPU
     on_gpus = [Share(max(1, cpus // gpus), 1) for cpus, gpus in cores for _ in range(gpus)]
     shares = on_gpus or [Share(cpus) for cpus, _ in cores if cpus]
     if not shares:

@@ -1,8 +1,7 @@
 """Index images into a store: threads decode, one thread encodes batches, and those before are written meanwhile.
 
-Batches are committed together: when 1,024 images or 64 MB are pending, or 30 seconds have gone. A store whose indexing
-was killed holds whole batches; the same call adds the rest. An image that is in the store is
-recognised by path, size and time of change and is not read again.
+Batches are committed together: when 1,024 images or 64 MB are pending, or 30 seconds have gone. Indexing that was
+killed leaves whole batches; the same call adds the rest. An image of the same path, size and time is not read again.
 """
 
 import os
@@ -26,7 +25,7 @@ from limner.search.image_look import Note, Seen, is_another, look_at, look_at_ti
 from limner.search.metadata import read_metadata
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, store_path
-from limner.search.stored_model import store_of_export
+from limner.search.stored_model import as_stored, store_of_export
 from limner.types import Encoder
 from limner.wire import IndexReport
 
@@ -198,6 +197,7 @@ def index_pictures(
     if batch_size < 1 or workers < 1:
         raise SettingsError(f"expected batch size and workers of at least 1, got {batch_size} and {workers}")
     store.check_model(encoder.fingerprint, encoder.dim)
+    encoder = as_stored(encoder, store)
     if isinstance(encoder, ExportedModel):
         encoder.expect_to_index(regions=store.region_shape is not None)
     notes = notes_of(metadata or {})

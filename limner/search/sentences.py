@@ -19,6 +19,7 @@ from limner.search.entry import key_of
 from limner.search.row_digests import DIGEST
 from limner.search.snapshot import Snapshot
 from limner.search.store_files import StoreFiles
+from limner.search.stored_model import as_stored
 from limner.search.table import matrix_of, with_vectors
 from limner.search.vectors import Vectors
 from limner.types import Encoder
@@ -74,6 +75,7 @@ class SentenceTable:
         if batch_size < 1:
             raise SettingsError(f"expected a batch size of at least 1, got {batch_size}")
         self.files.check_model(encoder.fingerprint, encoder.dim)
+        encoder = as_stored(encoder, self.files)
         with self.files.writing():
             try:
                 # the digests encode all text, so that broken Unicode is found before anything is written

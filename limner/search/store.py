@@ -32,7 +32,7 @@ from limner.search.query_vectors import Compose
 from limner.search.store_calibration import calibration_for
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, is_remote
-from limner.search.stored_model import load_stored_model
+from limner.search.stored_model import as_stored, load_stored_model
 from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
@@ -330,7 +330,9 @@ def open_store(
     if run is None and (foreign := foreign_model(files)) is not None:
         return Store(Engine(files, foreign, approximate_from=approximate_from))
     # a model that is loaded already may serve several stores
-    model = _model(files, run, device) if run is None or isinstance(run, str | Path) else run
+    model = (
+        _model(files, run, device) if run is None or isinstance(run, str | Path) else as_stored(run, files)
+    )
     # by the fingerprint, too: probabilities that were fitted to other weights would be wrong without a sign
     calibration = calibration_for(files, model, model.path)
     return Store(
@@ -345,7 +347,7 @@ def _model(files: StoreFiles, run: str | Path | None, device: str | None) -> "Tr
             "name it with run="
         )
     try:
-        return load_stored_model(run or files.run, device=device)
+        return load_stored_model(run or files.run, files, device=device)
     except CheckpointError as error:
         raise StoreError(
             f"{files.folder}: the model of this store cannot be loaded: {error}; name it with run="

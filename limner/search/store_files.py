@@ -50,6 +50,7 @@ from limner.wire import Hit
 T = TypeVar("T")
 
 _TRIES = 3  # of a reading that a writer's compaction or erasure may disturb
+_OF_MODEL = ("fingerprint", "dim", "map", "precision")  # in a manifest
 _FEW = 1024  # paths that are looked up by their keys; for more, all rows are read
 
 
@@ -79,10 +80,11 @@ class StoreFiles:
         fingerprint: str,
         dim: int,
         run: str | Path,
+        precision: str | None = None,
         region_shape: tuple[int, int, int] | None = None,
         keep: Callable[[Path], None] | None = None,
     ) -> "StoreFiles":
-        """Make an empty store for the model of this fingerprint and width; `run` is kept as given.
+        """Make an empty store for the model of this fingerprint, width and arithmetic; `run` is kept as given.
 
         With `region_shape` (height, width, channels) it keeps the region features of each image for re-ranking.
         `keep` puts the model into the folder that it is called with, and `run` is then where that model came from.
@@ -90,14 +92,14 @@ class StoreFiles:
         The folder may exist if it is empty. Raises `StoreError` for one that holds anything or cannot be written.
         """
         folder = store_path(folder)
-        created = datetime.now(UTC).isoformat(timespec="seconds")
         values = {
             "fingerprint": fingerprint,
             "dim": dim,
             "map": region_shape,
             "run": str(run) if keep is None else IN_STORE,
             "kept_from": None if keep is None else str(run),
-            "created": created,
+            "precision": precision,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "id": secrets.token_hex(16),
         }
         # before the folder is made: refused values leave nothing behind
@@ -211,11 +213,7 @@ class StoreFiles:
         if reread_manifest(self.folder) == self.manifest:
             return
         manifest = newest_manifest(self.folder)
-        if (manifest.fingerprint, manifest.dim, manifest.map) != (
-            self.fingerprint,
-            self.dim,
-            self.region_shape,
-        ):
+        if any(getattr(manifest, name) != getattr(self.manifest, name) for name in _OF_MODEL):
             raise StoreError(
                 f"{self.folder}: was replaced by a store of model {manifest.fingerprint[:12]}; open it again",
                 "model",
@@ -492,6 +490,8 @@ def store_for(
             dim=encoder.dim,
             # absolute: the store is opened from other working directories
             run=run if str(run) == IN_STORE else run.resolve(),
+            # an encoder of another package need not say
+            precision=getattr(encoder, "precision", None),
             region_shape=reranker.region_shape if reranker is not None and keeps else None,
             keep=keep,
         )

@@ -4,7 +4,7 @@ import json
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import FILE, ExportedModel, is_export, load_export, read_description
@@ -13,22 +13,39 @@ from limner.search.manifest import FILE as MANIFEST
 from limner.search.manifest import PARTIAL_MODEL
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, is_remote, reached
+from limner.types import Encoder
 
 if TYPE_CHECKING:
     from limner.inference.trained import TrainedModel
+
+_Encoder = TypeVar("_Encoder", bound=Encoder)
 
 _MARK = "kept"
 """Key of `export.json` that tells an export that was kept in a store from one of the user's."""
 
 
-def load_stored_model(path: str | Path, *, device: str | None = None) -> "TrainedModel | ExportedModel":
-    """Load a run, or an export without torch. Raises `CheckpointError` and `SettingsError`."""
+def load_stored_model(
+    path: str | Path, files: StoreFiles, *, device: str | None = None
+) -> "TrainedModel | ExportedModel":
+    """Load a run in the arithmetic of a store, or an export without torch.
+
+    Raises `CheckpointError` and `SettingsError`.
+    """
     if is_export(path):
         return load_export(path)
     # here: torch takes two seconds to load, which an export need not wait for
     from limner.inference.trained import load_model
 
-    return load_model(path, device=device)
+    return load_model(path, device=device, precision=files.manifest.precision)
+
+
+def as_stored(encoder: _Encoder, files: StoreFiles) -> _Encoder:
+    """A run in the arithmetic of a store's embeddings; an export, and a model of others, have one of their own."""
+    stored, change = files.manifest.precision, getattr(encoder, "in_precision", None)
+    if stored is None or change is None:
+        return encoder
+    changed: _Encoder = change(stored)
+    return changed
 
 
 def store_of_export(

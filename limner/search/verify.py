@@ -185,7 +185,7 @@ def _verify_model(findings: _Findings, files: StoreFiles) -> None:
     from limner.search.stored_model import load_stored_model
 
     try:
-        model = load_stored_model(files.run, device="cpu")
+        model = load_stored_model(files.run, files, device="cpu")
         if model.fingerprint != files.manifest.fingerprint:
             raise StoreError(f"{model.path}: is not the model that the store was built with")
         load_calibration(model.path, model.fingerprint)

@@ -10,7 +10,7 @@ from limner.errors import SettingsError, StoreError
 from limner.inference.checkpoint import discard_part
 from limner.inference.hub_runs import run_of_name
 from limner.inference.import_model import FILE, import_model
-from limner.inference.precision import InferenceEngine
+from limner.inference.precision import InferenceEngine, Precision
 from limner.inference.trained import RUN_FILE, TrainedModel, load_model
 from limner.search.kept_model import keep_model as keep
 from limner.search.manifest import FILE as MANIFEST
@@ -86,11 +86,13 @@ def store_with_model(
     regions: bool | None = None,
     device: str | None = None,
     engine: InferenceEngine = "torch",
+    precision: Precision | None = None,
 ) -> tuple[TrainedModel, StoreFiles]:
     """Open a store and its own model; a new store is made, and `hf:ORG/NAME` imported into its folder.
 
-    An import that was interrupted is begun anew. Raises `StoreError` for a folder with anything else, and a store of
-    another model; otherwise as `import_model`.
+    `precision` is as `load_model` has it, and the arithmetic of a new store. An import that was interrupted is begun
+    anew. Raises `StoreError` for a folder with anything else, and a store of another model; otherwise as
+    `import_model`.
     """
     if not isinstance(folder, Path):
         raise SettingsError(
@@ -100,7 +102,7 @@ def store_with_model(
     with reached(folder, "read"):
         has_manifest = (folder / MANIFEST).is_file()
     if has_manifest:
-        return _opened(source, folder, device, engine)
+        return _opened(source, folder, device, engine, precision)
     with reached(folder):
         if folder.exists():
             check_empty(folder, besides=MODEL_FOLDER)
@@ -112,13 +114,13 @@ def store_with_model(
             discard_part(model / FILE)
     if not (model / RUN_FILE).is_file():
         import_model(source, model)
-    encoder = load_model(model, device=device, engine=engine)
+    encoder = load_model(model, device=device, precision=precision, engine=engine)
     _expect_source(encoder, source, folder)
     return encoder, store_for(encoder, Path(IN_STORE), folder, regions=regions)
 
 
 def _opened(
-    source: str, folder: Path, device: str | None, engine: InferenceEngine
+    source: str, folder: Path, device: str | None, engine: InferenceEngine, precision: Precision | None
 ) -> tuple[TrainedModel, StoreFiles]:
     files = StoreFiles.open(folder)
     if files.manifest.run != IN_STORE or files.manifest.kept_from is not None:
@@ -126,7 +128,7 @@ def _opened(
             f"{folder}: built with run {files.manifest.kept_from or files.run}, not with {source}; index with run "
             f"{files.run}, or {source} into a new folder"
         )
-    encoder = load_model(files.run, device=device, engine=engine)
+    encoder = load_model(files.run, device=device, precision=precision, engine=engine)
     _expect_source(encoder, source, folder)
     files.check_model(encoder.fingerprint, encoder.dim)
     return encoder, files

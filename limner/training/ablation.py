@@ -191,7 +191,7 @@ def measure_variant(
     measures = STANDARD if protocol is None else None
     report = evaluate_run(run, ranked, split, measures, protocol=protocol, progress=progress)
     # For intervals over queries: a row of one seed has no other, and to train it again for them would take hours.
-    write_queries(queries_file(folder), report.queries)
+    write_queries(queries_file(folder), report.queries, run.precision)
     # The chosen epoch is run.json's; the state knows how many were run.
     listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     chosen = next(stage for stage in listing["stages"] if stage["name"] == name)

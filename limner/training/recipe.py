@@ -355,7 +355,8 @@ class Recipe(Settings):
     mean of theirs. Where a stage learns from labels, matches on validation are by labels too."""
     # Emulated bf16 is slower than fp32, so "auto" asks the processor.
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Arithmetic of the forward pass; "auto" = bf16 where the processor multiplies it natively."""
+    """Arithmetic of the steps' forward pass; "auto" = bf16 where the processor multiplies it natively. On a CPU
+    validation and evaluation are in fp32 whatever it is."""
     seed: int = Field(default=0, ge=0)
     """Seed of everything random."""
 

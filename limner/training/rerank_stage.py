@@ -266,7 +266,7 @@ class RerankStage(Stage):
     def validate(self) -> Report:
         """Both directions on the validation split: the embedding screens, the cross-encoder as it stands re-ranks."""
         if self._screening is None:
-            encoding = self._encoding()
+            encoding = self._encoding(self.measured)
             views = self.data.recipe.images.test_views
             pictures = self.data.val_pictures
             # Pooled features by the embedding's own backbone: the cross-encoder's is a copy, and learns.
@@ -289,7 +289,7 @@ class RerankStage(Stage):
 
     def _bank(self, turn: int) -> EmbeddingBank:
         """The embeddings of the training split: of whole images, or of another view each time."""
-        pairs, pictures, encoding = self.data.pairs, self.data.train_pictures, self._encoding()
+        pairs, pictures, encoding = self.data.pairs, self.data.train_pictures, self._encoding(self.precision)
         views = self.data.recipe.images.test_views
         if self.settings.refresh:
             # With a refresh the turns go through the views; the cache then holds those of training.

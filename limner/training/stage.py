@@ -15,7 +15,7 @@ from torch import nn
 from limner.data.kept_rows import KeptRows
 from limner.evaluation.report import Report
 from limner.inference.encoding import Encoding
-from limner.inference.precision import Arithmetic
+from limner.inference.precision import Arithmetic, measuring_precision
 from limner.inference.rerankers import reranker_of
 from limner.losses.loss import Examples
 from limner.losses.wrong_pairs import pair_losses, probability_of_right
@@ -41,6 +41,7 @@ class Stage(ABC):
     """One stage of a recipe at work: parts, batches, what follows a step, validation.
 
     - `index`: its number in the recipe; `classes`: the class of each training picture.
+    - `precision`: arithmetic of the steps; `measured`: that of validation, fp32 on a CPU.
     - `objective`: what processes train together, from batches to losses; `parts`: what of it may learn.
 
     Everything random is drawn from (seed, stage, epoch, step, process).
@@ -60,6 +61,8 @@ class Stage(ABC):
         self.model = self.data.objective.model
         self.train_cached: KeptRows | None = None
         self.val_cached: KeptRows | None = None
+        # as `limner evaluate`: a checkpoint must not be chosen by figures that depend on the processor
+        self.measured = measuring_precision(None, self.accelerator.device, self.precision)
 
     @property
     @abstractmethod
@@ -111,14 +114,14 @@ class Stage(ABC):
         freeze_parts(self.parts, self.stage)
         hold_backbone(backbone, self.stage)
 
-    def _encoding(self) -> Encoding:
+    def _encoding(self, precision: Arithmetic) -> Encoding:
         """The embedding as it stands now, at test."""
         images = self.data.recipe.images
-        return Encoding(self.model, self.precision, flip=images.flip, scales=images.test_scales)
+        return Encoding(self.model, precision, flip=images.flip, scales=images.test_scales)
 
     def _reranker(self) -> Reranker:
-        """The reranker of the network as it stands now."""
-        found = reranker_of(self.model, self.data.tokenizer, self.data.recipe.images, self.precision)
+        """The reranker of the network as it stands now, for validation."""
+        found = reranker_of(self.model, self.data.tokenizer, self.data.recipe.images, self.measured)
         # Asked only where there is one: the network has levels below the sentence, or a stage learns a cross-encoder.
         assert found is not None
         return found
@@ -126,7 +129,11 @@ class Stage(ABC):
     def _views(
         self, what: str, backbone: ImageEncoder, pictures: Pictures, views: int, until: str | None
     ) -> Float[KeptRows, "images views ..."]:
-        """Cached features of a split, or maps `until` a layer; one process computes them."""
+        """Cached features of a split, or maps `until` a layer; one process computes them.
+
+        Those of validation pictures are computed as validation is, all others as the steps are.
+        """
+        measures = pictures is self.data.val_pictures
         # The first process computes and writes the cache, the others then read it from the disk.
         with self.accelerator.main_process_first():
             return cached_views(
@@ -136,7 +143,7 @@ class Stage(ABC):
                 views,
                 until=until,
                 seed=self.data.recipe.seed,
-                precision=self.precision,
+                precision=self.measured if measures else self.precision,
                 report=lambda done, total: self.listener(Preparing(what, done, total)),
             )
 
@@ -322,7 +329,7 @@ class EmbeddingStage(Stage):
         if (correction := self.model.hub_correction) is not None:
             self.listener(Preparing("hub correction", 0, 1))
             correction.fill(*self.source.spread(correction.settings.items))
-        encoding = self._encoding()
+        encoding = self._encoding(self.measured)
         # A network without a reranker, or with a recipe that asks for no re-ranking, is validated by its embedding.
         if self.data.recipe.rerank == 0 or not self.model.reorders:
             return validate(self.data, encoding, self.val_cached)

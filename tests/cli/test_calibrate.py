@@ -52,6 +52,10 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     assert "written" not in checked.out
     again = limner("calibrate", run, *data, "--check", "test", "--json")
     assert "evaluated on this split 2 times; choose nothing by it" in again.err
+    half = limner("calibrate", run, *data, "--check", "test", "--precision", "bf16")
+    assert half.code == 0, half.err
+    looks = (run / "evaluations.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["precision"] for line in looks[-2:]] == ["fp32", "bf16"]
     told = CalibrationReport.model_validate_json(again.out)
     assert (told.split, told.pictures, told.file) == ("test", 36, None)
     assert told.reliability.keys() == {"embedding"}

@@ -42,6 +42,8 @@ def test_the_whole_way(limner: Limner, run: Path, triplets: Path, pictures: Path
         "composed",
     ]
     assert set(values["against_sum"]) == set(values["rows"][0]["values"])
+    assert values["provenance"]["precision"] == "fp32"
+    assert "computed in fp32" in " ".join(measured.out.split())
     on_test = limner("evaluate", run, "--composed", source, "--json", "--cpu")
     assert json.loads(on_test.out)["weight_chosen_on"] == "val"
     again = limner("evaluate", run, "--composed", source, "--cpu")

@@ -129,3 +129,4 @@ def test_from_the_command_line(toy_run: Path, limner: Limner, tmp_path: Path) ->
     assert set(told["methods"]) == {"random", "leave-one-out", "masked-regression", "substitution"}
     assert told["counts"]["pictures"] == len(open_dataset(data).split("test"))
     assert told["provenance"]["evaluations_of_split"] == 1
+    assert told["provenance"]["precision"] == "fp32"

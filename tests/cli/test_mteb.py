@@ -46,6 +46,8 @@ def test_hit_rate_is_printed(search: bool, limner: Limner, toy_run: Path, tmp_pa
     found = json.loads(limner(*given, "--json").out)
     assert [row["task"] for row in found["tasks"]] == ["ToysI2T", "ToysT2I"]
     assert found["search"] is search
+    assert found["precision"] == "fp32"
+    assert ", in fp32" in done.out
     first = found["tasks"][0]
     # two sentences a picture
     assert first["scores"]["recall_at_1"] == pytest.approx(first["scores"]["hit_rate_at_1"] / 2, abs=1e-5)
@@ -56,6 +58,8 @@ def test_hit_rate_is_printed(search: bool, limner: Limner, toy_run: Path, tmp_pa
     assert whole["fingerprint"].startswith(whole["model"]["revision"])
     assert whole["results"][0]["scores"]["test"][0]["hit_rate_at_1"] == first["scores"]["hit_rate_at_1"]
     assert str(tmp_path) not in written.read_text(encoding="utf-8")
+    half = json.loads(limner(*given, "--precision", "bf16", "--json").out)
+    assert half["precision"] == json.loads(written.read_text(encoding="utf-8"))["precision"] == "bf16"
 
 
 @pytest.mark.usefixtures("tasks")

@@ -116,7 +116,7 @@ def test_rows_that_are_damaged_are_encoded_again_by_the_export(
 ) -> None:
     limner.index(export, tmp_path / "store", pictures)
     files = StoreFiles.open(tmp_path / "store")
-    report = repair(files, lambda: load_stored_model(files.run))
+    report = repair(files, lambda: load_stored_model(files.run, files))
     assert not report.loses
 
 

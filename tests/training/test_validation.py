@@ -1,3 +1,7 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -5,11 +9,16 @@ import torch
 from limner.data.records import Dataset
 from limner.evaluation.report import Report
 from limner.inference.encoding import Encoding
+from limner.training import rerank_stage
+from limner.training import stage as stage_module
 from limner.training.feature_cache import cached_views
+from limner.training.loop import train
 from limner.training.prepare import Prepared, prepare
+from limner.training.recipe import Recipe
+from limner.training.stage import EmbeddingStage
 from limner.training.validation import score, validate
 from tests.reference.ranking import first_match_rank, recall_at
-from tests.toy import toy_recipe
+from tests.toy import toy_hgan, toy_late, toy_recipe, toy_reranking
 
 KEYS = ("R@1", "R@5", "R@10", "mAP")
 
@@ -91,3 +100,50 @@ def test_mode_of_the_network_is_kept(prepared: Prepared) -> None:
         model.train(mode)
         validate(prepared, Encoding(model, "fp32"), None)
         assert model.training is mode
+
+
+@pytest.mark.parametrize("make", [toy_recipe, toy_hgan, toy_late, toy_reranking])
+def test_it_is_in_fp32_on_a_cpu_whatever_the_steps_compute_in(
+    make: Callable[[], Recipe], toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = make()
+    recipe = recipe.replace(
+        precision="bf16", stages=tuple(stage.replace(epochs=1) for stage in recipe.stages)
+    )
+    train_split, val_split = toys.split("train"), toys.split("val")
+    validated: list[str] = []
+    cached: list[tuple[bool, str]] = []
+
+    def spy(module: object, name: str, note: Callable[..., None]) -> None:
+        real = getattr(module, name)
+
+        def noted(*arguments: Any, **named: Any) -> Any:
+            note(*arguments, **named)
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(module, name, noted)
+
+    for module in (stage_module, rerank_stage):
+        spy(module, "validate_reranked", lambda _, reranker, *more: validated.append(reranker.precision))
+    spy(stage_module, "validate", lambda _, encoding, *more: validated.append(encoding.precision))
+    # embeddings that a reranker's validation begins with
+    spy(
+        EmbeddingStage,
+        "_encoding",
+        lambda _, precision: validated.append(precision),
+    )
+    spy(
+        stage_module,
+        "cached_views",
+        lambda _, __, pictures, *more, **named: cached.append(
+            (len(pictures) == len(val_split), named["precision"])
+        ),
+    )
+    train(recipe, train_split, val_split, tmp_path / "run", cpu=True)
+    assert len(validated) >= len(recipe.stages)
+    assert set(validated) == {"fp32"}
+    assert {precision for of_val, precision in cached if of_val} <= {"fp32"}
+    # what the steps read is computed as they compute
+    assert {precision for of_val, precision in cached if not of_val} <= {"bf16"}
+    if any(stage.views for stage in recipe.stages):
+        assert {of_val for of_val, _ in cached} == {True, False}
