@@ -17,6 +17,8 @@ from limner.inference import rerank_levels as module
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.rerank_levels import LevelsReranker
 from limner.models.hgan import HGAN
+from limner.models.levels import ScoreSettings
+from limner.models.local_matching import LocalMatching
 from limner.models.text_bert import BertSettings
 from limner.search.index import index_pictures
 from limner.search.store import open_store
@@ -155,12 +157,33 @@ def test_search_screens_by_the_sentence_and_scores_the_shortlist(
     assert ((of_regions > 0).sum(axis=(1, 2)) == 2).all()
 
 
+def test_a_score_is_the_weighted_sum_and_a_confidence_the_weighted_mean(
+    run: TrainedModel, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reranker, regions, read = reranker_of(run), run.encode_regions(pictures), tokenized(run, SENTENCES[:1])
+    assert isinstance(run.model, HGAN)
+    projected = reranker.project_pictures(regions), reranker.project_sentences(read)
+    with torch.inference_mode():
+        matches = run.model.eval().match(*projected)
+    word, phrase = (matches[level].similarity[:, 0].numpy() for level in ("word", "phrase"))
+    weights = ScoreSettings(sentence=0.5, word=2.0, phrase=0.25)
+    monkeypatch.setattr(reranker, "settings", reranker.settings.replace(scores=weights))
+    cosines = np.linspace(-1, 1, len(pictures), dtype=np.float32)
+    scores = reranker.scores(cosines, reranker.similarities(regions, read)[:, 0])
+    expected = 0.5 * cosines + 2 * word + 0.25 * phrase
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        reranker.confidences(scores), (expected / 2.75).clip(0, 1), rtol=1e-4, atol=1e-6
+    )
+
+
 def test_words_that_select_k1_regions_are_explained(
     run: TrainedModel, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = run.model
     assert isinstance(model, HGAN)
     local = model.local["word"]
+    assert isinstance(local, LocalMatching)
     monkeypatch.setattr(local, "settings", local.settings.replace(selects="words", k_items=3, k_regions=1))
     found = reranker_of(run).rerank(SENTENCES[0], run.encode_regions(pictures))
     assert found.of_regions is not None

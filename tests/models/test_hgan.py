@@ -43,6 +43,20 @@ def test_all_levels_of_some_pairs() -> None:
         assert ((match.similarity > 0) & (match.similarity < 1)).all()
 
 
+def test_a_batch_is_matched_by_its_own_words_and_phrases() -> None:
+    model = tiny()
+    images, texts, local = model.embed_pairs(pixels(2), NUMBERS, PHRASES, local=True)
+    alone = model.match_parts(model.backbone.read_map(pixels(2)), model.sentence_parts(NUMBERS, PHRASES))
+    assert list(local) == ["word", "phrase"]
+    for level, match in local.items():
+        assert match.counted.all()
+        torch.testing.assert_close(match.similarity, alone[level].similarity)
+    torch.testing.assert_close(images, model.embed_images(model.pool_images(pixels(2))))
+    torch.testing.assert_close(texts, model.encode_texts(NUMBERS))
+    # without phrases none is counted
+    assert not model.embed_pairs(pixels(2), NUMBERS, local=True)[2]["phrase"].counted.any()
+
+
 def test_a_level_that_is_left_out_has_no_parameters() -> None:
     model = tiny(levels=("word",))
     assert not [name for name, _ in model.named_parameters() if "phrase" in name and "text" not in name]

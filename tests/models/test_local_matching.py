@@ -200,7 +200,7 @@ def test_the_temperature_changes_the_gradient_and_not_the_similarity() -> None:
 
 def test_the_gradient_is_that_of_the_temperature_that_was_reached() -> None:
     regions, words, present = parts()
-    gradients = []
+    gradients: list[Tensor] = []
     for settings, done in (({"temperature": 2.0, "last_temperature": 0.5}, 1.0), ({"temperature": 0.5}, 0.0)):
         model, own = level(**settings).train(), regions.clone().requires_grad_()
         model.anneal(done)

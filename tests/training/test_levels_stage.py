@@ -12,6 +12,7 @@ import torch
 from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.losses import Levels, Ranking, Sextuple
+from limner.models.hgan import HGANSettings
 from limner.training.loop import train
 from limner.training.objective import Objective, TrainingBatch
 from limner.training.prepare import prepare
@@ -120,6 +121,7 @@ def test_a_stage_of_the_sentence_level_alone_learns_nothing_of_the_others(
 
 def test_which_side_selects_changes_what_is_learnt(toys: Dataset, tmp_path: Path) -> None:
     recipe, found = toy_hgan(), {}
+    assert isinstance(recipe.model, HGANSettings)
     for selects in ("regions", "words"):
         local = recipe.model.local.replace(selects=selects)
         own = recipe.replace(

@@ -228,6 +228,30 @@ def test_the_reranker_scores_pairs_as_the_network_does(toys: Dataset, levels_run
     np.testing.assert_allclose(answer.of_regions.sum(axis=(2, 3)), 1, atol=1e-3)
 
 
+def test_a_word_of_several_tokens_has_their_mean_over_regions_and_their_sum_of_a_region(
+    toys: Dataset, levels_run: Path
+) -> None:
+    run = limner.load(levels_run, device="cpu", precision="fp32")
+    reranker, sentence = run.expect_reranker(), "a red bar beside a zebra"
+    assert isinstance(reranker, LevelsReranker)
+    regions, read = run.encode_regions([toys.records[0].image]), run.tokenize([sentence], words=True)
+    assert read.words is not None
+    words = read.words[0]
+    assert max(len(word.tokens) for word in words) > 1
+    _, of_items, of_regions = reranker._attended(regions, read)
+    answer = reranker.rerank(sentence, regions)
+    assert of_items is not None
+    assert of_regions is not None
+    assert answer.of_words is not None
+    assert answer.of_regions is not None
+    for number, word in enumerate(words):
+        own = list(word.tokens)
+        mean = sum(of_regions[0, token] for token in own) / len(own)
+        np.testing.assert_allclose(answer.of_regions[0, number].ravel(), mean, rtol=1e-5)
+        told = sum(of_items[0, :, token] for token in own)
+        np.testing.assert_allclose(answer.of_words[0, :, number], told, rtol=1e-5)
+
+
 def test_levels_are_added_to_an_imported_pair(toys: Dataset, pair: Path, tmp_path: Path) -> None:
     settings = json.dumps({"dim": 16, "heads": 2, "granularities": ["word"], "local": {"hidden": 8}})
     recipe = change(
