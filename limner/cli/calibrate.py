@@ -144,7 +144,7 @@ def _check(run: "TrainedModel", folder: object, data: str, split: str) -> Calibr
     with counting_each("pictures") as progress:
         found = check_calibration(run, dataset, fitted, progress=progress)
     out.print(_table(split, "fitted on " + fitted.split, len(dataset), fitted.threshold, found))
-    say_looks(*note_look(run, dataset, split, "calibration"), split)
+    say_looks(*note_look(run, dataset.fingerprint, split, "calibration"), split)
     return _result(fitted, found, split=split, gallery=len(dataset))
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limner.cli.console import counting, counting_each, err, out
+from limner.cli.console import counting, counting_each, err, out, say_looks
 from limner.cli.contract import UnsoundError, command, group
 from limner.cli.schemas import CaptionShown, DataReport, PeopleDrawn, SuspiciousCaptions, TripletsDrawn
 from limner.errors import SettingsError
@@ -59,6 +59,7 @@ def check_command(
 
 def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None) -> SuspiciousCaptions:
     """Print and draw the captions that a run holds for another picture's, the worst first."""
+    from limner.inference.evaluations import note_look
     from limner.inference.suspicious_captions import suspicious_captions
     from limner.inference.trained import load_model
     from limner.search.contact_sheet import caption_sheet
@@ -68,6 +69,7 @@ def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None
         found = suspicious_captions(model, dataset, progress=progress)
     wrong = sum(one.right <= 0.5 for one in found)
     split = dataset.records[0].split or ""
+    say_looks(*note_look(model, dataset.fingerprint, split, "captions"), split)
     out.print(
         f"\n{wrong} of {len(found)} captions of {split} are probably wrong, judged by {folder}; the worst:"
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from limner.cli.console import counting_each, err, out
+from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import RunFolder, Stage
 from limner.cli.schemas_of_exports import ExportedRun
@@ -140,6 +140,7 @@ def _report(
         size_of,
     )
     from limner.export.split_report import OnSplit, first_reranked, measured_on
+    from limner.inference.evaluations import note_look
 
     exported = _opened(folder, form)
     if exported is None:
@@ -153,6 +154,7 @@ def _report(
     else:
         with counting_each("pictures") as progress:
             found = measured_on(dataset, split, model, exported, rerankers, progress)
+        say_looks(*note_look(model, dataset.split(split).fingerprint, split, "export"), split)
         pixels, sentences = found.pixels, found.sentences
     image, text = compare(model, exported, pixels, sentences)
     reranker = None

@@ -270,7 +270,7 @@ def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> "
     loaded = load_model(run, stage=stage, device=device(cpu))
     # validation may be looked at as often as one likes; a figure of the test split is a look at it
     if split == "test":
-        say_looks(*note_look(loaded, dataset, split, "figure"), split)
+        say_looks(*note_look(loaded, dataset.fingerprint, split, "figure"), split)
     return loaded, dataset
 
 

@@ -47,6 +47,7 @@ def mteb_command(
     """
     from limner.inference import load_model
     from limner.inference.checkpoint import write_text
+    from limner.inference.evaluations import note_look
     from limner.mteb import Encoder, Search, expect_fit, find_tasks, library, measure
 
     names = [name for name in tasks.replace(" ", ",").split(",") if name]
@@ -68,6 +69,9 @@ def mteb_command(
         # one after the other, so that whoever waits sees how far it is
         err.print(f"measuring {task.metadata.name}")
         results += measure(model, [task])
+        for row in _rows(results[-1]):
+            # a task is its data: MTEB holds their revision, and there are no files to make a fingerprint of
+            note_look(loaded, f"MTEB {row.task} {row.subset} {row.split}", row.split, "MTEB")
     measured = LeaderboardMeasures(
         run=str(run),
         fingerprint=loaded.fingerprint,

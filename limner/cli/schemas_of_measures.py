@@ -270,7 +270,7 @@ class RunsSummary(Result):
     splits: int
     """Different splits among them; above 1 for repeated draws."""
     looks: int | None
-    """How often these runs have evaluated the split in all, whichever stage and protocol; null if that is not known."""
+    """How often these runs have read the split in all, by explanations, figures and exports, too; null if not known."""
     values: dict[str, dict[str, tuple[float, float | None]]]
     """Mean and sample standard deviation by direction and measure; null for a single run."""
     problems: tuple[str, ...] = ()

@@ -62,7 +62,7 @@ def summarise_command(
     known = sum(count for count in looks if count is not None)
     remark = (
         f"{len(found)} configuration{'s' * (len(found) > 1)} in {sum(len(one.runs) for one in found)} runs; "
-        + (f"split '{split}' was evaluated {known} times with them; " if None not in looks else "")
+        + (f"split '{split}' was read {known} times with them; " if None not in looks else "")
         + "mean ± standard deviation over runs"
         + ", and the 95 % interval over queries" * any(any(one.intervals.values()) for one in found)
     )

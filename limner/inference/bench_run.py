@@ -17,6 +17,7 @@ from limner.evaluation.minimal_pairs import (
 )
 from limner.evaluation.reranking import First
 from limner.inference.evaluate_run import reranking_of
+from limner.inference.evaluations import note_look
 from limner.inference.learnt_images import learnt_pictures
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
@@ -58,6 +59,7 @@ def bench_run(
         )
     scores = pair_scores(pairs, images, texts) if reranking is None else reranked_scores(pairs, reranking)
     described, unknown = run.description, _unknown_words(run, pairs)
+    looks, problem = note_look(run, pairs.digest, pairs.name, "bench")
     return report_pairs(
         pairs,
         scores,
@@ -74,6 +76,8 @@ def bench_run(
             "precision": run.precision,
             "reranked": first,
             "sentences_cut": run.count_truncated(pairs.sentences),
+            "evaluations_of_split": looks,
+            **({"evaluations_problem": problem} if problem else {}),
             "versions": versions(),
         },
     )

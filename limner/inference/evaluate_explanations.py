@@ -76,7 +76,7 @@ def evaluate_explanations(
     figures = {name: method_figures(own, clusters) for name, own in answers.items()}
     sizes = [len(pair.lie) for pair in asked if pair.lie]
     points = _points(run, sample, known_of, asked, clusters.tolist(), progress)
-    looks, problem = note_look(run, dataset, split, "explanations")
+    looks, problem = note_look(run, dataset.fingerprint, split, "explanations")
     provenance = _provenance(run, dataset, None if learnt is None else learnt.to_dict(), seed)
     provenance |= {
         "evaluations_of_split": looks,

@@ -17,7 +17,6 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from limner.data.records import Dataset
 from limner.errors import DataError
 from limner.evaluation.composed import ComposedReport
 from limner.evaluation.intervals import Interval
@@ -75,11 +74,12 @@ def note_composed(report: ComposedReport, run: Path) -> ComposedReport:
     return replace(report, provenance={**report.provenance, "evaluations_of_split": count, **said})
 
 
-def note_look(run: TrainedModel, dataset: Dataset, split: str, what: str) -> tuple[int | None, str]:
+def note_look(run: TrainedModel, fingerprint: str, split: str, what: str) -> tuple[int | None, str]:
     """Add a look at a split that is no ranking, e.g. at explanations, and say how often the split was looked at.
 
-    The number is None where it is not known, and the text is the problem with the log, "" without one. Lines have a
-    split of their own, e.g. "explanations test".
+    `fingerprint` is the split's, or the digest of a set that is all one split. The number is None where it is not
+    known, and the text is the problem with the log, "" without one. Lines have a split of their own, e.g.
+    "explanations test".
     """
     described = run.description
     line = {
@@ -87,7 +87,7 @@ def note_look(run: TrainedModel, dataset: Dataset, split: str, what: str) -> tup
         # as of composed queries: `summarise` reads lines by their split
         "split": f"{what} {split}",
         "protocol": what,
-        "split_fingerprint": dataset.fingerprint,
+        "split_fingerprint": fingerprint,
         "model_fingerprint": run.fingerprint,
         "checkpoint": run.path.name,
         "recipe": described["recipe"].get("name"),
@@ -130,8 +130,8 @@ class Summary:
       re-ranked, 0 for none.
     - `split_fingerprint`: of the split; None for repeated draws, of which each has its own.
     - `splits`: number of different splits that were measured: above 1 for repeated draws.
-    - `looks`: how often these runs have evaluated the split in all, whichever stage and protocol; None if that is not
-      known of all of them.
+    - `looks`: how often these runs have read the split in all, whichever stage and protocol, by explanations, figures
+      and exports, too; None if that is not known of all of them.
     - `values`: by direction and measure, mean and sample standard deviation over the runs; the deviation is None for
       one run.
     - `intervals`: by direction and measure, the 95 % interval over queries of one run; of several the mean of their
@@ -176,7 +176,7 @@ class _Logged:
 
     - `line`: as its log has it, and with what `summarise` needs of the run beside it: `run`, the folder's name;
       `configuration`, a digest of the recipe without its seed; `drawn_from`, one of the set that a draw is of; `looks`,
-      how often the split was evaluated in all, None if that is not known.
+      how often the split was read in all, None if that is not known.
     - `problem`: which line of the log was cut off; `file`: the file that keeps it, None for a run's folder.
     """
 
@@ -281,7 +281,8 @@ def _logs(path: Path, split: str, asked: Callable[[Mapping[str, Any]], bool]) ->
         "run": path.resolve().name,
         "configuration": digest_of_values(recipe),
         "drawn_from": digest_of_values({"source": source}) if _draw_of(lines[-1])[1] else "",
-        "looks": sum(line.get("split") == split for line in whole),
+        # by the split's content: another set's test split is no look at this one, and explanations of this one are
+        "looks": sum(line.get("split_fingerprint") == lines[-1].get("split_fingerprint") for line in whole),
     }
     return [_Logged(str(path), line, problem)]
 

@@ -86,7 +86,19 @@ class AblationReport:
         # Paper and run on different splits can be compared in order only.
         if self.split == "test" and "validation" in (self.published_on or ""):
             lines.append("Measured on the test split; the paper's table is on validation.")
-        return lines
+        return [*lines, *self._looks()]
+
+    def _looks(self) -> Iterator[str]:
+        """How often the runs have read a test split, which each repetition of the command does once more."""
+        if self.split == "test":
+            counts = [
+                trial.report["provenance"].get("evaluations_of_split")
+                for outcome in self.outcomes
+                for trial in outcome.trials
+            ]
+            known = sum(count for count in counts if count is not None)
+            unknown = f", and {counts.count(None)} of unknown times" if None in counts else ""
+            yield f"The test split was read {known} times by {len(counts)} runs{unknown}; choose nothing by it."
 
     def _over(self) -> str:
         """The seeds and draws that the figures are means over."""

@@ -134,6 +134,10 @@ def test_stage_and_split_can_be_chosen(toys: Dataset, tmp_path: Path) -> None:
     assert (tmp_path / "instance-1/seed-0/run.json").exists()
     assert not (tmp_path / "ranking-1").exists()
     assert "Measured on the test split" in output
+    assert "The test split was read 3 times by 3 runs" in " ".join(output.split())
+    # finished runs are measured once more, which is a reading, too
+    again = _ablate(toys, "dual-path-table-4", tmp_path, *SHORT, "--stage", "II", "--split", "test")
+    assert "The test split was read 6 times by 3 runs" in " ".join(again.split())
 
 
 def test_rows_can_be_chosen(toys: Dataset, tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from limner.data.records import Dataset
+from limner.inference.evaluations import logged
 from tests.cli.command import Limner, refused
 
 
@@ -16,6 +18,10 @@ def tasks(toys: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
 
     made = {"ToysI2T": task(toys, "i2t"), "ToysT2I": task(toys, "t2i")}
     monkeypatch.setattr("limner.mteb.find_tasks", lambda names: [made[name] for name in names])
+
+
+def _looks(run: Path, fingerprint: str) -> int:
+    return sum(one["split_fingerprint"] == fingerprint for one in logged(run))
 
 
 @pytest.mark.parametrize("search", [False, True])
@@ -31,6 +37,8 @@ def test_hit_rate_is_printed(search: bool, limner: Limner, toy_run: Path, tmp_pa
         written,
         *(["--search"] if search else []),
     ]
+    counts = [partial(_looks, toy_run, f"MTEB {task} default test") for task in ("ToysI2T", "ToysT2I")]
+    before = [looks() for looks in counts]
     done = limner(*given)
     assert done.code == 0, done
     assert "hit_rate_at_1 is the R@1 of papers" in " ".join(done.out.split())
@@ -42,6 +50,8 @@ def test_hit_rate_is_printed(search: bool, limner: Limner, toy_run: Path, tmp_pa
     # two sentences a picture
     assert first["scores"]["recall_at_1"] == pytest.approx(first["scores"]["hit_rate_at_1"] / 2, abs=1e-5)
     assert f"{first['scores']['hit_rate_at_1']:.4f}" in done.out
+    # two calls, each a reading of both tasks
+    assert [looks() - count for looks, count in zip(counts, before, strict=True)] == [2, 2]
     whole = json.loads(written.read_text(encoding="utf-8"))
     assert whole["fingerprint"].startswith(whole["model"]["revision"])
     assert whole["results"][0]["scores"]["test"][0]["hit_rate_at_1"] == first["scores"]["hit_rate_at_1"]

@@ -66,7 +66,8 @@ def test_each_look_at_a_split_is_counted(tmp_path: Path) -> None:
         file.write('{"split": "te')
     assert len((tmp_path / "run" / FILE).read_text().splitlines()) == 5
     (summary,) = summarise([tmp_path / "run"])
-    assert (summary.looks, len(summary.problems)) == (4, 1)
+    # three at this split; the fourth was at another of the same name
+    assert (summary.looks, len(summary.problems)) == (3, 1)
     assert "evaluations.jsonl: line 5 was cut off" in summary.problems[0]
 
 
@@ -76,14 +77,22 @@ def test_looks_that_are_no_ranking_count_and_are_no_figures(
     folder = shutil.copytree(toy_run, tmp_path / "run")
     (folder / FILE).unlink(missing_ok=True)
     run, test = load_model(folder, device="cpu"), toys.split("test")
-    assert note_look(run, test, "test", "explanations") == (1, "")
-    assert note_look(run, test, "test", "calibration") == (2, "")
-    assert note_look(run, toys.split("val"), "val", "calibration") == (1, "")
+    assert note_look(run, test.fingerprint, "test", "explanations") == (1, "")
+    assert note_look(run, test.fingerprint, "test", "calibration") == (2, "")
+    assert note_look(run, toys.split("val").fingerprint, "val", "calibration") == (1, "")
     with pytest.raises(DataError, match="no evaluation of split 'test'"):
         summarise([folder])
     assert evaluate_run(run, test, "test").provenance["evaluations_of_split"] == 3
     (summary,) = summarise([folder])
-    assert summary.looks == 1
+    assert summary.looks == 3
+
+
+def test_another_set_s_test_split_is_no_look_at_this_one(tmp_path: Path) -> None:
+    checkpoint = _run(tmp_path / "run", 0)
+    for fingerprint in ("other", "other", "ab"):
+        noted(_report(10.0, 0, fingerprint=fingerprint), checkpoint)
+    (summary,) = summarise([tmp_path / "run"])
+    assert (summary.split_fingerprint, summary.looks) == ("ab", 1)
 
 
 def test_a_folder_that_cannot_be_written_keeps_the_figures(tmp_path: Path) -> None:
@@ -99,7 +108,7 @@ def test_seeds_of_one_configuration_are_one_row(tmp_path: Path) -> None:
         checkpoint = _run(tmp_path / f"run{seed}", seed)
         noted(_report(value - 5, seed), checkpoint)  # an earlier look, which the last one replaces
         noted(_report(value, seed), checkpoint)
-        noted(_report(99.0, seed, split="val"), checkpoint)
+        noted(_report(99.0, seed, split="val", fingerprint="val"), checkpoint)
     other = _run(tmp_path / "other", 0, rate=0.2)
     noted(_report(30.0, 0), other)
     rows = summarise([*(tmp_path / f"run{seed}" for seed in values), tmp_path / "other"])
