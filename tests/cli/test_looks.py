@@ -101,7 +101,7 @@ def test_each_reading_is_one_more(
         if find_spec(module) is None:
             pytest.skip(f"needs {module}")
     groups = dict.fromkeys(record.group for record in toys.split("test").records)
-    words = {
+    words: dict[str, list[object]] = {
         "RUN": [run],
         "DATA": [toys.source],
         "OUT": [tmp_path / "out"],
