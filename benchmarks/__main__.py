@@ -19,6 +19,7 @@ NEEDS = {
     "open_vocabulary": "needs data: Flickr8k, and a run",
     "query_cost": "needs a server of your own",
     "rolling_servers": "needs moto's S3 server, in an environment of its own",
+    "seen_captions": "needs data: four sets of captions, and MiniLM",
     "site_in_browser": "needs a store, its site and Chromium",
     "slow_clients": "needs a store",
     "suspicious_captions": "needs data, and a run",

@@ -3,7 +3,7 @@
 A checkpoint keeps eight bytes of the digest of each image that trained its weights or chose their epoch: 0.9 MB for
 MSCOCO's 113,287. A split is then compared wherever it lies and whatever its files are called. Compared are the files'
 bytes: an image that was saved again, resized or stripped of its metadata is not found, nor is another photo of the same
-scene. What the published weights that training started from have seen is not known either.
+scene. What published weights have seen is not at hand: `limner.inference.seen_before` goes by their cards.
 """
 
 import hashlib

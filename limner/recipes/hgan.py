@@ -178,6 +178,7 @@ def hgan_flickr8k() -> Recipe:
     do not help here yet, so nothing is re-ranked: on validation (seed 0) the embedding has R@1 image→text / text→image
     30.6 / 19.5, and with its first 20 re-ranked 17.7 / 13.1. Flickr8k test R@1 27.0 / 20.8 after stage 1, which
     validation chooses (means of seeds 0, 1, 2).
+    MiniLM has seen the captions of the test pictures, which are in Flickr30k (docs/results.md).
     `limner train hgan-flickr8k --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`, and where no hub can
     be reached `--set model.text.bert.model=FOLDER` (docs/models.md).
     """

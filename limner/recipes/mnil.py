@@ -139,6 +139,7 @@ def mnil_flickr8k_strong() -> Recipe:
     (`model.hub_correction`); a picture is embedded at three sizes, four times the work of one. About six minutes of
     one thread and what the towers take once. Flickr8k test R@1 image→text / text→image 28.3 / 22.5, after stage 1,
     which has no sextuples, 28.8 / 22.5 (means of seeds 0, 1, 2).
+    MiniLM has seen the captions of the test pictures, which are in Flickr30k (docs/results.md).
     `limner train mnil-flickr8k-strong --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`, and where no
     hub can be reached `--set model.text.bert.model=FOLDER` (docs/models.md).
     """

@@ -60,7 +60,7 @@ RECIPES: dict[str, RecipeEntry] = {
     "minilm-flickr8k": RecipeEntry(
         "limner.recipes.pretrained:minilm_flickr8k",
         PICTURES,
-        "MiniLM and MobileNetV2 on Flickr8k: it reads words that no training caption has.",
+        "MiniLM and MobileNetV2 on Flickr8k: it reads words beyond those of Flickr8k's training captions.",
         ("flickr8k",),
     ),
     "words-flickr8k": RecipeEntry(

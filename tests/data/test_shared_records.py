@@ -13,6 +13,8 @@ from limner.data.shared_records import number_of, shared_records
 SPLITS = ("train", "val", "test")
 # small numbers, so that two sets share some; the last form is nobody's
 NAMES = st.tuples(st.integers(10_000, 10_012), st.sampled_from(("flickr8k", "flickr30k", "coco", "own")))
+Row = tuple[tuple[int, str], str, int, list[str]]
+"""Number and form of the name, split, content and captions."""
 RECORDS = st.lists(
     st.tuples(
         NAMES,
@@ -36,7 +38,7 @@ def name_of(number: int, form: str) -> str:
     }[form]
 
 
-def made(folder: Path, rows: list[tuple[tuple[int, str], str, int, list[str]]]) -> Dataset:
+def made(folder: Path, rows: list[Row]) -> Dataset:
     folder.mkdir()
     records = []
     for (number, form), split, content, captions in rows:
@@ -53,7 +55,7 @@ def plain(text: str) -> str:
 
 
 @given(RECORDS, RECORDS)
-def test_every_shared_picture_and_caption_is_counted(own: list, others: list) -> None:
+def test_every_shared_picture_and_caption_is_counted(own: list[Row], others: list[Row]) -> None:
     with TemporaryDirectory() as folder:
         found = shared_records(made(Path(folder) / "a", own), made(Path(folder) / "b", others))
     whose = {"flickr8k": "F", "flickr30k": "F", "coco": "C", "own": ""}
