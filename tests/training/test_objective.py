@@ -228,4 +228,6 @@ def test_a_picture_that_stands_once_gives_what_it_gives_in_each_row(extra: int) 
     assert single["loss"].item() == pytest.approx(repeated["loss"].item(), rel=1e-6)
     for name, gradient in gradients.items():
         if gradient is not None:
-            torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-7)
+            # Of a tensor's largest: an element may be what is left of larger ones, whose rounding it has.
+            rounding = 1e-5 * float(expected[name].abs().max())
+            torch.testing.assert_close(gradient, expected[name], rtol=0, atol=rounding)
