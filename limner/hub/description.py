@@ -37,7 +37,8 @@ _PATH = re.compile(
         | \\\\ | \w\\\w""",
     re.VERBOSE | re.IGNORECASE,
 )
-_HUB_NAME = re.compile(rf"{HUB}[\w-][\w.-]*/[\w-][\w.-]*(@[\w.-]+)?", re.ASCII)
+# neither part begins with a sign, as `hub_runs.split_name` has it
+_HUB_NAME = re.compile(rf"{HUB}\w[\w.-]*/\w[\w.-]*(@[\w.-]+)?", re.ASCII)
 _FORMAT = re.compile(r"[a-z0-9][a-z0-9-]*")
 # at the end of a source, behind its path
 _DRAWN = re.compile(r"(#[a-z]+=[0-9./]+)*")

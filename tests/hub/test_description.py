@@ -174,3 +174,11 @@ def test_a_recipe_with_places_can_be_read_when_it_is_published(settings: dict[st
     assert Recipe.parse(found["recipe"]) != recipe
     assert len(replaced) > 1
     assert published(found) == (found, [])
+
+
+@pytest.mark.parametrize("name", ["models/-", "models/-b16", "models/.hidden", "-/b16", "hf:models/-"])
+def test_a_folder_that_the_hub_could_not_name_is_a_place(name: str) -> None:
+    model = {"system": "dual-path", "text": {"model": name}}
+    found, replaced = published({"system": "dual-path", "model": model, "recipe": {"start": name}})
+    assert set(replaced) == {"model.text.model", "recipe.start"}
+    assert name not in json.dumps(found)
