@@ -228,6 +228,8 @@ def test_a_picture_that_stands_once_gives_what_it_gives_in_each_row(extra: int) 
     assert single["loss"].item() == pytest.approx(repeated["loss"].item(), rel=1e-6)
     for name, gradient in gradients.items():
         if gradient is not None:
+            wanted = expected[name]
+            assert wanted is not None, name
             # Of a tensor's largest: an element may be what is left of larger ones, whose rounding it has.
-            rounding = 1e-5 * float(expected[name].abs().max())
-            torch.testing.assert_close(gradient, expected[name], rtol=0, atol=rounding)
+            rounding = 1e-5 * float(wanted.abs().max())
+            torch.testing.assert_close(gradient, wanted, rtol=0, atol=rounding)
