@@ -23,15 +23,15 @@ import pyarrow as pa
 from benchmarks.exact_search import noisy
 from benchmarks.measuring import sized, write
 from limner.search import scratch
-from limner.search.conditions import Condition
+from limner.store.conditions import Condition
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage
+from limner.store.entry import StoredImage
 from limner.search.foreign_vectors import ForeignModel
 from limner.search.query import Query
-from limner.search.snapshot import Snapshot
-from limner.search.store_files import StoreFiles
+from limner.store.snapshot import Snapshot
+from limner.store.files import StoreFiles
 from limner.search.table import ROW
-from limner.search.vectors import Vectors
+from limner.store.vectors import Vectors
 
 DIM, AT_ONCE = 512, 50_000
 QUERIES, COMPARED, K = sized(200, 20), sized(50, 20), 10

@@ -246,8 +246,8 @@ def _processes(mark: str, title: str) -> list[int]:
 
 def _compared(alone: Path, killed: Path) -> dict[str, Any]:
     """Rows of the second store against those of the first."""
-    from limner.search.entry import FIELDS
-    from limner.search.store_files import StoreFiles
+    from limner.store.entry import FIELDS
+    from limner.store.files import StoreFiles
     from limner.search.table import matrix_of
 
     columns = ["id", *FIELDS, "thumbnail_size", "thumbnail_digest", "vector"]

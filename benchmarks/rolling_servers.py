@@ -36,7 +36,7 @@ import httpx
 from benchmarks.balancer import Balancer, Place, Seen
 from benchmarks.measuring import cannot_run, sized, write
 from benchmarks.small_run import limner
-from limner.search.entry import key_of
+from limner.store.entry import key_of
 
 TEXTS = (
     "a red square on white",
@@ -259,7 +259,7 @@ class Run:
 
     def _differences(self) -> int:
         """Number of pictures that only one of the two stores has, or of which both know other facts."""
-        from limner.search.store_files import StoreFiles
+        from limner.store.files import StoreFiles
 
         old, new = (
             set(map(repr, StoreFiles.open(store).entries().values())) for store in self.stores.values()

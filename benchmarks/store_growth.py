@@ -3,7 +3,7 @@
     python -m benchmarks.store_growth [--gigabytes 3] [--calls 6] [--rows 100000] [--folder FOLDER]
 
 Random region features of 7 × 7 × 2048 in half precision (200,704 bytes an image), thumbnails of 10 kB and vectors of
-512 are written by calls of `limner.search.store_files.StoreFiles.writer`, each in batches of 64 with the commits and
+512 are written by calls of `limner.store.files.StoreFiles.writer`, each in batches of 64 with the commits and
 the compaction of an `index` of as many images. After the last call a tenth of the images gets new metadata, another
 tenth new bytes, and six of ten of the first half of the images are deleted, so that segments are mostly dead.
 
@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measuring import sized, write
-from limner.search.entry import StoredImage
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import size_of
+from limner.store.entry import StoredImage
+from limner.store.files import StoreFiles
+from limner.store.path import size_of
 
 SHAPE = (7, 7, 2048)
 DIM = 512

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from limner.data.records import Dataset
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.server.audit import verify
 from tests.forked_commands import forked_limner
 from tests.search.fake import draw

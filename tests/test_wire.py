@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from limner.errors import SettingsError
 from limner.query_arguments import where_strings
-from limner.search.conditions import Condition
+from limner.store.conditions import Condition
 from limner.wire import (
     Answer,
     Attention,

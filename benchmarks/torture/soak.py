@@ -17,7 +17,7 @@ from benchmarks.torture.serving import Server, picture, serving
 from benchmarks.torture.workshop import SENTENCES, Workshop
 from limner.client import Client
 from limner.errors import ServerError
-from limner.search.uploads import MARK
+from limner.store.uploads import MARK
 
 CLIENTS = 32
 SECONDS, SHORT_SECONDS = 1200.0, 8.0

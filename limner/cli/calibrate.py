@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from limner.evaluation.reranking import First
     from limner.inference import TrainedModel
     from limner.inference.calibration_file import Kind, RunCalibration
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
 app = group("Calibrate.")
 
@@ -84,7 +84,7 @@ def calibrate_command(
             )
         if precision is not None:
             raise SettingsError("--precision goes with --data; the arithmetic of a store is the one it notes")
-        from limner.search.store_files import StoreFiles
+        from limner.store.files import StoreFiles
 
         # before the model: a store that is not there costs no loading
         files = StoreFiles.open(store)

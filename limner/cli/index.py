@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from limner.inference import TrainedModel
     from limner.search.batch_look import Workers
     from limner.search.sentences import Sentence
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
     from limner.types import Encoder
     from limner.wire import IndexReport, SentencesReport
 
@@ -287,7 +287,7 @@ def _of_run_or_export(
 
 
 def _say_not_kept(opened: "StoreFiles", store: Any, run: Path, *, keep_model: bool) -> None:
-    from limner.search.store_path import is_remote
+    from limner.store.path import is_remote
 
     if keep_model and is_remote(store) and not opened.has_table:
         # told once, when the store is new: on a disk it would hold the model
@@ -405,7 +405,7 @@ def reindex_command(
     Their metadata are copied; the old store is not changed. Run again, it adds what has come meanwhile.
     """
     from limner.search.index import reindex
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
     with connected_to(cluster) as connection:
         # before the model: a store that is not there costs no loading

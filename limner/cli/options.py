@@ -15,7 +15,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 def store_folder(given: str) -> Any:
     """Parse the folder of a store."""
     # only where a store is named: s3:// needs libraries that are an extra
-    from limner.search.store_path import store_path
+    from limner.store.path import store_path
 
     return store_path(given)
 

@@ -128,7 +128,7 @@ def search_command(
         _check_vectors(text, image, like, sheet, queries, sentences=sentences, explain=explain)
     if group not in (None, "identity", "near"):
         raise SettingsError(f"--group: expected 'identity' or 'near', got {group!r}")
-    from limner.search.conditions import Condition
+    from limner.store.conditions import Condition
     from limner.search.query import Query
     from limner.search.store import open_store
 
@@ -290,7 +290,7 @@ def _time(option: str, text: str | None) -> datetime | None:
 
 def _key(engine: "Engine", name: str) -> str:
     """The key of a picture that is named by its path or its key."""
-    from limner.search.entry import key_of
+    from limner.store.entry import key_of
 
     try:
         # a key first: 32 hex digits are hardly a file's name
@@ -326,7 +326,7 @@ def _named(engine: "Engine", keys: Sequence[str]) -> list[str]:
 
 def _known_fields(engine: "Engine", query: "Query") -> str:
     """A hint: the fields that conditions can use, beside the ones that were not found."""
-    from limner.search.metadata_index import OWN
+    from limner.store.metadata_index import OWN
 
     known = [field.name for field in engine.fields()]
     unknown = [condition.name for condition in query.where if condition.name not in (*known, *OWN)]

@@ -16,8 +16,8 @@ from limner.errors import DataError, SettingsError
 from limner.store_reports import ErasureReport, GraphRecall, Repair, StoreExport, Verification
 
 if TYPE_CHECKING:
-    from limner.search.entry import StoredImage
-    from limner.search.store_files import StoreFiles
+    from limner.store.entry import StoredImage
+    from limner.store.files import StoreFiles
     from limner.server.audit import ErasableLog
     from limner.types import Encoder
 
@@ -28,9 +28,9 @@ app = group("List, delete, erase, verify, back up, export, repair and compact th
 def info_command(store: StoreFolder) -> StoreFacts:
     """Describe a store: its model, number of pictures, and size on disk."""
     from limner.search.foreign_vectors import foreign_model
-    from limner.search.manifest import IN_STORE, MODEL_FOLDER
-    from limner.search.store_files import StoreFiles
-    from limner.search.store_path import size_of
+    from limner.store.manifest import IN_STORE, MODEL_FOLDER
+    from limner.store.files import StoreFiles
+    from limner.store.path import size_of
 
     opened = StoreFiles.open(store)
     is_kept = opened.manifest.run == IN_STORE
@@ -67,7 +67,7 @@ def list_command(
     identity: Annotated[str | None, typer.Option(help="Only pictures of this identity.")] = None,
 ) -> StoredPictures:
     """Print the pictures of a store in the order of their paths: key, path, identity."""
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
     # the table's own order is that of the commits
     entries = sorted(StoreFiles.open(store).entries().values(), key=lambda entry: entry.path)
@@ -98,7 +98,7 @@ def delete_command(
     Their files are left alone; `limner index` would add them again. Their bytes stay on the disk for a while: see
     `limner store erase`.
     """
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
     # without a name nothing is deleted, rather than everything
     if not (pictures or ids or missing):
@@ -165,9 +165,9 @@ def erase_command(
     the store does not hold is listed, with exit code 1, and so is an identity or condition that no picture meets; all
     else is done.
     """
-    from limner.search.erasable import erasable
-    from limner.search.erase import erase
-    from limner.search.store_files import StoreFiles
+    from limner.store.erasable import erasable
+    from limner.store.erase import erase
+    from limner.store.files import StoreFiles
 
     opened = StoreFiles.open(store)
     keys, files, conditions = ids or (), paths or (), where or ()
@@ -224,8 +224,8 @@ def verify_command(
     ] = False,
 ) -> Verification:
     """Read a whole store and check each picture's file: exit code 1 if the store is damaged."""
-    from limner.search.store_files import StoreFiles
-    from limner.search.verify import BESIDE, DAMAGE, STALE, verify
+    from limner.store.files import StoreFiles
+    from limner.store.verify import BESIDE, DAMAGE, STALE, verify
 
     # unchecked: what is damaged is to be told, and not to end it
     opened = StoreFiles.open(store, check=False)
@@ -255,8 +255,8 @@ def backup_command(
     copy: Annotated[Path, typer.Argument(help="New folder for the copy.")],
 ) -> BackedUp:
     """Copy a store as it is at one moment, and check the copy; others may search and change the store meanwhile."""
-    from limner.search.backup import backup
-    from limner.search.store_path import size_of
+    from limner.store.backup import backup
+    from limner.store.path import size_of
 
     with counting("pictures checked") as progress:
         report = backup(store, copy, progress=progress)
@@ -300,7 +300,7 @@ def recall_command(
     The queries are vectors of the store with noise. At the default share the last width is the one that searches use.
     """
     from limner.search.approximate import trial
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
     report = trial(StoreFiles.open(store).snapshot(), recall)
     out.print(f"{store}: {report}")
@@ -325,7 +325,7 @@ def repair_command(
     store's folder and a calibration are not repaired. Exit code 1 if one of them is damaged, or anything is lost.
     """
     from limner.search.repair import repair
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
     def model() -> "Encoder":
         from limner.search.foreign_vectors import foreign_model
@@ -384,9 +384,9 @@ def compact_command(
     ] = False,
 ) -> Compacted:
     """Merge the small files that many changes leave; searches can continue meanwhile."""
-    from limner.search.erase import erase
-    from limner.search.store_files import StoreFiles
-    from limner.search.store_path import size_of
+    from limner.store.erase import erase
+    from limner.store.files import StoreFiles
+    from limner.store.path import size_of
 
     opened = StoreFiles.open(store)
     before = size_of(store)
@@ -411,7 +411,7 @@ def _erasable_log(file: Path) -> "ErasableLog":
 
 
 def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
-    from limner.search.uploads import Uploads
+    from limner.store.uploads import Uploads
 
     return [] if uploads is None else Uploads.of(uploads, files).leftovers(files)
 

@@ -30,8 +30,8 @@ from limner.recipes.change import change
 from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.manifest import FILE as MANIFEST
-from limner.search.manifest import check_empty, read_manifest
+from limner.store.manifest import FILE as MANIFEST
+from limner.store.manifest import check_empty, read_manifest
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.search.with_model import store_of_run

@@ -7,7 +7,7 @@ from limner.errors import DataError
 from limner.search.graph import Graph
 from limner.search.inverted_file import InvertedFile
 from limner.search.proposer import RECALL, Proposer, own_queries
-from limner.search.snapshot import Snapshot
+from limner.store.snapshot import Snapshot
 from limner.store_reports import GraphRecall
 
 _QUERIES = 200

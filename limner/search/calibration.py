@@ -34,10 +34,10 @@ from limner.inference.trained import TrainedModel
 from limner.sealed_json import digest_of_values
 from limner.search.index_dataset import SPLIT
 from limner.search.sentences import SentenceTable
-from limner.search.snapshot import Snapshot
+from limner.store.snapshot import Snapshot
 from limner.search.store_calibration import SPLIT_NAME
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, reached
+from limner.store.files import StoreFiles
+from limner.store.path import StorePath, reached
 from limner.types import RegionFeatures
 
 # the model has learnt the ones by heart, and the figures of the others would then say nothing

@@ -21,10 +21,10 @@ from limner.search.query import Query
 from limner.search.query_vectors import Compose, query_vectors
 from limner.search.ranking import Ranking
 from limner.search.sentences import SentenceTable
-from limner.search.snapshot import Snapshot, check_time, without
+from limner.store.snapshot import Snapshot, check_time, without
 from limner.search.stage_times import timed
-from limner.search.store_files import StoreFiles
-from limner.search.vectors import Found
+from limner.store.files import StoreFiles
+from limner.store.vectors import Found
 from limner.types import Encoder, Reranker
 from limner.wire import (
     Answer,

@@ -10,7 +10,7 @@ from limner.data.transforms import WHOLE, Crop, ImageSettings, crop_of
 from limner.errors import ChangedPictureError, ImageError, SettingsError
 from limner.inference.word_effects import DEFAULT, METHODS, Design, joined, known_to
 from limner.search.image_files import open_unchanged
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.types import Encoder, RegionFeatures, Reranker, RerankScores
 from limner.wire import Attention, Explanation, Hit, WordMethodName
 

@@ -25,12 +25,12 @@ from jaxtyping import Float
 
 from limner.errors import DataError, ImageError, LimnerError, SettingsError, StoreError
 from limner.evaluation.array_files import checked_arrays, unit_rows
-from limner.search.entry import StoredImage
+from limner.store.entry import StoredImage
 from limner.search.image_look import Note, Seen, is_another, look_at
 from limner.search.index import notes_of
-from limner.search.manifest import FILE as MANIFEST
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, reached
+from limner.store.manifest import FILE as MANIFEST
+from limner.store.files import StoreFiles
+from limner.store.path import StorePath, reached
 from limner.search.vector_files import reader_of
 from limner.types import ImageSource, Pixels, Reranker
 from limner.wire import IndexReport

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from limner.data.images import PictureBytes, capture_time, thumbnail
 from limner.errors import ImageError
-from limner.search.entry import StoredImage
+from limner.store.entry import StoredImage
 from limner.types import ImageSource, Pixels
 
 READ_AT_ONCE = 2**25

@@ -10,11 +10,11 @@ import math
 import numpy as np
 from jaxtyping import Float, Int
 
-from limner.search.int8_codes import Int8Codes
+from limner.store.int8_codes import Int8Codes
 from limner.search.proposer import GROWN, RECALL, Proposer, of_usearch, own_queries
-from limner.search.snapshot import Snapshot
+from limner.store.snapshot import Snapshot
 from limner.search.table import ROW
-from limner.search.vectors import Found, Vectors, top
+from limner.store.vectors import Found, Vectors, top
 from limner.store_reports import GraphWidth
 
 _SAMPLE = 200

@@ -7,9 +7,9 @@ import numpy as np
 from limner.errors import DataError, LimnerError
 from limner.search.feedback import moved
 from limner.search.query import Query, joined
-from limner.search.snapshot import Snapshot
+from limner.store.snapshot import Snapshot
 from limner.search.stage_times import timed
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.types import Encoder
 
 Compose = Callable[[np.ndarray, Sequence[str]], np.ndarray]

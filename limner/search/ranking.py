@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from limner.evaluation.calibration import AROUND
 from limner.inference.calibration_file import RunCalibration
 from limner.search.query import Query
-from limner.search.snapshot import Snapshot, check_time
-from limner.search.store_files import StoreFiles
-from limner.search.vectors import Vectors
+from limner.store.snapshot import Snapshot, check_time
+from limner.store.files import StoreFiles
+from limner.store.vectors import Vectors
 from limner.types import Reranker
 from limner.wire import Hit
 

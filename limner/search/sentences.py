@@ -15,13 +15,13 @@ from jaxtyping import Float
 
 from limner.errors import DataError, SettingsError
 from limner.search.commits import column_sum
-from limner.search.entry import key_of
+from limner.store.entry import key_of
 from limner.search.row_digests import DIGEST
-from limner.search.snapshot import Snapshot
-from limner.search.store_files import StoreFiles
+from limner.store.snapshot import Snapshot
+from limner.store.files import StoreFiles
 from limner.search.stored_model import as_stored
 from limner.search.table import matrix_of, with_vectors
-from limner.search.vectors import Vectors
+from limner.store.vectors import Vectors
 from limner.types import Encoder
 from limner.wire import FoundSentence, SentencesReport
 

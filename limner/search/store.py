@@ -19,19 +19,19 @@ from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPic
 from limner.export.exported import ExportedModel
 from limner.judgements import Marks
 from limner.query_arguments import query_arguments, where_strings
-from limner.search.conditions import Condition
+from limner.store.conditions import Condition
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage, key_of
-from limner.search.erase import erase
+from limner.store.entry import StoredImage, key_of
+from limner.store.erase import erase
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
-from limner.search.manifest import IN_STORE
+from limner.store.manifest import IN_STORE
 from limner.search.query import Query
 from limner.search.query_vectors import Compose
 from limner.search.store_calibration import calibration_for
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, is_remote
+from limner.store.files import StoreFiles
+from limner.store.path import StorePath, is_remote
 from limner.search.stored_model import as_stored, load_stored_model
 from limner.store_reports import ErasureReport
 from limner.wire import (
@@ -279,7 +279,7 @@ class Store:
     ) -> ErasureReport:
         """Erase images from the disk, and what was deleted earlier; their files are left alone.
 
-        Those that are named, and those that meet all conditions: see `limner.search.erase.erase`, which can also delete
+        Those that are named, and those that meet all conditions: see `limner.store.erase.erase`, which can also delete
         a server's uploads. Raises what that raises.
         """
         return erase(self.files, ids, identity=identity, paths=paths, where=where)

@@ -7,10 +7,10 @@ from pathlib import Path
 from limner.errors import CheckpointError
 from limner.inference.calibration_file import FILE, RunCalibration, load_calibration, parse_calibration
 from limner.sealed_json import KEY
-from limner.search.manifest import FILE as MANIFEST
-from limner.search.manifest import StoreManifest, read_manifest
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, reached
+from limner.store.manifest import FILE as MANIFEST
+from limner.store.manifest import StoreManifest, read_manifest
+from limner.store.files import StoreFiles
+from limner.store.path import StorePath, reached
 from limner.types import Encoder
 
 SPLIT_NAME = "store"

@@ -29,8 +29,8 @@ from limner.search.commits import digest_sum
 from limner.search.lancedb_import import lancedb, session
 from limner.search.row_digests import DIGEST
 from limner.search.segments import sync_folder
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, reached, storage_options, store_path
+from limner.store.files import StoreFiles
+from limner.store.path import StorePath, reached, storage_options, store_path
 from limner.search.table import ROW, matrix_of
 from limner.store_reports import StoreExport
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeVar
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import FILE, ExportedModel, is_export, load_export, read_description
 from limner.sealed_json import sealed
-from limner.search.manifest import FILE as MANIFEST
-from limner.search.manifest import PARTIAL_MODEL
-from limner.search.store_files import StoreFiles, store_for
-from limner.search.store_path import StorePath, is_remote, reached
+from limner.store.manifest import FILE as MANIFEST
+from limner.store.manifest import PARTIAL_MODEL
+from limner.store.files import StoreFiles, store_for
+from limner.store.path import StorePath, is_remote, reached
 from limner.types import Encoder
 
 if TYPE_CHECKING:

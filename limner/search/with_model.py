@@ -13,10 +13,10 @@ from limner.inference.import_model import FILE, import_model
 from limner.inference.precision import InferenceEngine, Precision
 from limner.inference.trained import RUN_FILE, TrainedModel, load_model
 from limner.search.kept_model import keep_model as keep
-from limner.search.manifest import FILE as MANIFEST
-from limner.search.manifest import IN_STORE, MODEL_FOLDER, check_empty
-from limner.search.store_files import StoreFiles, store_for
-from limner.search.store_path import StorePath, is_remote, reached
+from limner.store.manifest import FILE as MANIFEST
+from limner.store.manifest import IN_STORE, MODEL_FOLDER, check_empty
+from limner.store.files import StoreFiles, store_for
+from limner.store.path import StorePath, is_remote, reached
 
 
 def store_of_run(
@@ -30,7 +30,7 @@ def store_of_run(
     """Open the store in a folder, or make one there that holds the model of a run.
 
     A new store names the run by its path, and needs it there, if `keep_model` is False and on an object storage. Raises
-    `StoreError` as `limner.search.store_files.store_for` and `limner.search.kept_model.keep_model`.
+    `StoreError` as `limner.store.files.store_for` and `limner.search.kept_model.keep_model`.
     """
     with reached(folder, "read"):
         is_there = (folder / MANIFEST).exists()

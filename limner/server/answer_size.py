@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 from jaxtyping import Int
 
-from limner.search.snapshot import Snapshot
+from limner.store.snapshot import Snapshot
 from limner.server.problems import RefusedError
 from limner.wire import FoundSentence, Hit, Item, MetadataField
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from limner.errors import SettingsError
-from limner.search.conditions import Condition
+from limner.store.conditions import Condition
 
 TEXTS = ("text", "where", "after", "before", "refused", "unmet", "similar")
 """Fields that may say whom a request was about."""

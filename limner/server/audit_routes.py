@@ -12,8 +12,8 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limner.errors import SettingsError, StoreError
-from limner.search.manifest import read_manifest
-from limner.search.store_files import StoreFiles
+from limner.store.manifest import read_manifest
+from limner.store.files import StoreFiles
 from limner.server.access import route_of, token_name
 from limner.server.audit import AuditLog
 from limner.server.batching import GONE

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.store_path import expect_writable
+from limner.store.path import expect_writable
 from limner.search.store_probe import changed_at, check_writable, is_read, touch
 from limner.server.batching import Worker
 from limner.server.problems import REFUSED_FOR, STORE_TROUBLES, declared, problem

@@ -21,11 +21,11 @@ from limner.data.image_parts import Piece
 from limner.data.images import as_shown, open_header, open_rgb, quiet, thumbnail
 from limner.errors import ChangedPictureError, ImageError
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage
+from limner.store.entry import StoredImage
 from limner.search.image_files import browser_type, open_unchanged
 from limner.search.query import Query
-from limner.search.store_files import StoreFiles
-from limner.search.uploads import ENDINGS
+from limner.store.files import StoreFiles
+from limner.store.uploads import ENDINGS
 from limner.server.answer_forms import kept_for
 from limner.server.problems import RefusedError
 

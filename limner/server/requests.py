@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from limner.search.conditions import Condition
+from limner.store.conditions import Condition
 from limner.server.problems import RefusedError
 
 # each value is compared with each different value of the store, while others wait for the model
@@ -19,7 +19,7 @@ Key = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 """An image's key: 32 hex digits."""
 
 Where = Annotated[str, Field(pattern=r"^[^=!<>~]+(!=|[<>]=?|=|~)", max_length=2000)]
-"""A condition, e.g. `camera=3`: see `limner.search.conditions`."""
+"""A condition, e.g. `camera=3`: see `limner.store.conditions`."""
 
 Time = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})]
 """A time in ISO 8601."""

@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from limner.query_arguments import where_strings
 from limner.search.engine import Engine
-from limner.search.erasable import erasable
-from limner.search.erase import erase
-from limner.search.store_files import StoreFiles
+from limner.store.erasable import erasable
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
 from limner.server.access import rights_of
 from limner.server.answer_size import check_metadata, pictures_that_fit, rows_that_fit
 from limner.server.audit_routes import begun, note, settle

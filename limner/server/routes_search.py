@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from limner.data.images import local_time
 from limner.judgements import MarkName
 from limner.search.engine import Engine
-from limner.search.entry import key_of
+from limner.store.entry import key_of
 from limner.search.feedback import keys_by_mark
 from limner.search.query import Query
 from limner.server.answer_size import pictures_that_fit, sentences_that_fit

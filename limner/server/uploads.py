@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from limner.data.heif import is_heif
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage, key_of
+from limner.store.entry import StoredImage, key_of
 from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
-from limner.search.store_path import cause_of
-from limner.search.uploads import ENDINGS, NAME, Uploads, is_in, is_upload
+from limner.store.path import cause_of
+from limner.store.uploads import ENDINGS, NAME, Uploads, is_in, is_upload
 from limner.server.problems import RefusedError
 from limner.wire import Hit, Item
 

@@ -28,9 +28,9 @@ from limner.inference.trained import TrainedModel, load_model
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import open_unchanged, small_bytes
 from limner.search.sentences import SentenceTable
-from limner.search.snapshot import Snapshot
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, is_remote, store_path
+from limner.store.snapshot import Snapshot
+from limner.store.files import StoreFiles
+from limner.store.path import StorePath, is_remote, store_path
 from limner.site.libraries import RUNTIME, TOKENIZERS, library_files
 from limner.site.tokens import FILE as TOKENIZER_FILE
 from limner.site.tokens import tokenizer_for_page

@@ -18,7 +18,7 @@ from limner.data.terms import TERMS
 from limner.inference.checkpoint import read_checkpoint
 from limner.recipes import RECIPES
 from limner.recipes.registry import PAPER, PERSONS, PICTURES, TUNED
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.training.recipe import Recipe
 from tests.cli.command import Limner, Result, refused, sets, write_metadata
 from tests.toy import draw_toys, toy_recipe

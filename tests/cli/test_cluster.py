@@ -19,7 +19,7 @@ from limner.inference import evaluate_run
 from limner.inference.evaluate_run import results_of
 from limner.search import cluster
 from limner.search.batch_look import Looked, Task, looked_at
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.types import Encoder
 from tests.cli.command import Limner, refused
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 from limner.cli import demo as demo_module
 from limner.demo import walkthrough
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.cli.command import Limner, last_line, refused, sets
 from tests.toy import toy_recipe
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from limner.cli.schemas import Indexed
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.cli.command import Limner, refused
 
 

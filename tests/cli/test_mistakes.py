@@ -14,7 +14,7 @@ import pytest
 import limner as limner_package
 from limner.errors import install_hint
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.cli.command import Limner, Result, last_line, refused, sets
 from tests.going_on import going_on
 from tests.toy import toy_recipe

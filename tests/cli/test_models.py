@@ -13,7 +13,7 @@ from limner.inference.checkpoint import read_description
 from limner.inference.import_model import import_model
 from limner.inference.trained import checkpoint_path
 from limner.models.known import KNOWN
-from limner.search.manifest import IN_STORE
+from limner.store.manifest import IN_STORE
 from tests import towers
 from tests.cli.command import Limner, Result, refused
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import limner as library
-from limner.search.conditions import Condition
+from limner.store.conditions import Condition
 from limner.search.query import Query
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.cli.command import Limner, refused
 
 QUERY = "a red square on white"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from limner.errors import SettingsError
-from limner.search.entry import StoredImage
-from limner.search.erase import erase
-from limner.search.store_files import StoreFiles
-from limner.search.uploads import Uploads
+from limner.store.entry import StoredImage
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
+from limner.store.uploads import Uploads
 from limner.server import audit
 from limner.server.audit import AuditLog
 from tests.cli.command import Limner, refused

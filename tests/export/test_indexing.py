@@ -13,11 +13,11 @@ from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import load_export
 from limner.export.run import CalibrationRows, export_run
 from limner.inference.trained import load_model
-from limner.search.manifest import IN_STORE
+from limner.store.manifest import IN_STORE
 from limner.search.repair import repair
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.search.stored_model import load_stored_model
-from limner.search.verify import verify
+from limner.store.verify import verify
 from tests.export.needs import run_without_torch, without_torch
 
 pytest.importorskip("onnxscript")

@@ -23,7 +23,7 @@ from limner.models.local_matching import LocalMatchingSettings
 from limner.models.pretrained import PretrainedSettings
 from limner.models.text_tower import TextTowerSettings
 from limner.search.index import index_pictures
-from limner.search.store_files import store_for
+from limner.store.files import store_for
 from limner.training.recipe import Recipe
 from tests import toy
 from tests.export.needs import need_openvino, search_without_torch

@@ -19,7 +19,7 @@ from limner.inference.calibration_file import parse_calibration
 from limner.inference.trained import load_model
 from limner.sealed_json import KEY, sealed
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.export.needs import need_openvino, search_without_torch
 
 pytest.importorskip("onnxscript")

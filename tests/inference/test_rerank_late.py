@@ -19,7 +19,7 @@ from limner.models.late import LateSettings
 from limner.models.pretrained import Pretrained
 from limner.search.index import index_pictures
 from limner.search.store import open_store
-from limner.search.store_files import store_for
+from limner.store.files import store_for
 from limner.types import Encoder, Reranker
 from tests import towers
 from tests.reference.losses import maxsim

@@ -22,7 +22,7 @@ from limner.models.local_matching import LocalMatching
 from limner.models.text_bert import BertSettings
 from limner.search.index import index_pictures
 from limner.search.store import open_store
-from limner.search.store_files import store_for
+from limner.store.files import store_for
 from limner.training.loop import train
 from limner.types import Encoder, Reranker, TokenBatch
 from tests.toy import toy_hgan

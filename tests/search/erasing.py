@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limner.search.entry import StoredImage, key_of
-from limner.search.manifest import read_manifest
+from limner.store.entry import StoredImage, key_of
+from limner.store.manifest import read_manifest
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath
+from limner.store.files import StoreFiles
+from limner.store.path import StorePath
 from tests.search.fake import DIM, FakeEncoder, Rows, unit
 
 SHAPE = (2, 2, 32)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from limner.search import salvage
-from limner.search.entry import key_of
+from limner.store.entry import key_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
 from limner.search.salvage import SalvageProcess
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from limner.store_reports import Repair
 from tests.search.fake import DIM, FakeEncoder, draw
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from limner.errors import SettingsError, StoreError
 from limner.search import backup as module
-from limner.search.backup import backup
+from limner.store.backup import backup
 from limner.search.engine import Engine
-from limner.search.erase import erase
+from limner.store.erase import erase
 from limner.search.index import index_pictures
 from limner.search.query import Query
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from tests.search.fake import DIM, FakeEncoder, draw
 
 Contents = dict[str, tuple[str, str, bytes | None]]

@@ -12,7 +12,7 @@ import pytest
 from limner.search.batch_look import Looked, Task, looked_at
 from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.wire import IndexReport
 from tests.search.fake import DIM, FakeEncoder, draw
 

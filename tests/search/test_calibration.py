@@ -21,11 +21,11 @@ from limner.search.calibration import (
 )
 from limner.search.index import index_pictures
 from limner.search.index_dataset import index_dataset
-from limner.search.manifest import write_manifest
+from limner.store.manifest import write_manifest
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_calibration import load_store_calibration
-from limner.search.store_files import StoreFiles, store_for
-from limner.search.verify import verify
+from limner.store.files import StoreFiles, store_for
+from limner.store.verify import verify
 from tests.agreeing import agreeing
 
 

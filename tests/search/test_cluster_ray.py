@@ -13,7 +13,7 @@ import pytest
 
 from limner.data.records import Dataset
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.wire import IndexReport
 from tests.search.fake import FakeEncoder, draw
 from tests.search.test_batch_look import check_equal, made
@@ -41,7 +41,7 @@ store, folder, pids = sys.argv[1:]
 with connected("local") as cluster:
     from limner.search import store_writer
     from limner.search.index import index_pictures
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
     store_writer.IMAGES = 4
     workers = cluster.workers(lambda: Slow(pids), "a" * 64, shares=[Share(1), Share(1)])

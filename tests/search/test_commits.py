@@ -10,13 +10,13 @@ import pytest
 
 from limner.errors import StoreError
 from limner.search.commits import Commits, Record, State, column_sum, digest_sum, files_of
-from limner.search.entry import StoredImage, key_of
-from limner.search.erase import erase
+from limner.store.entry import StoredImage, key_of
+from limner.store.erase import erase
 from limner.search.repair import repair
 from limner.search.row_digests import DIGEST, VECTOR_DIGEST, damaged, with_digests
 from limner.search.segments import sync_folder
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 
 
 def entry(name: str, **changes: object) -> StoredImage:

@@ -16,7 +16,7 @@ from limner.inference.trained import load_model
 from limner.search.kept_model import inversion_for
 from limner.search.query import Query
 from limner.search.store import Store
-from limner.search.verify import verify
+from limner.store.verify import verify
 from limner.wire import Answer
 from tests.inference.test_composing import inversion
 

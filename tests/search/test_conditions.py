@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from limner.errors import SettingsError
 from limner.search import conditions as module
-from limner.search.conditions import Condition
+from limner.store.conditions import Condition
 
 FACTS = {
     "camera": 3,

@@ -3,7 +3,7 @@ import doctest
 import pytest
 
 from limner.search import conditions as module
-from limner.search.conditions import number_of
+from limner.store.conditions import number_of
 
 
 @pytest.mark.parametrize(

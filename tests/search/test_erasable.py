@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.search import erasable as module
-from limner.search.erasable import erasable
+from limner.store.erasable import erasable
 from tests.search.erasing import made, store_of
 
 

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from limner.errors import StoreError
 from limner.search import erase as module
-from limner.search.entry import StoredImage
-from limner.search.erase import erase
+from limner.store.entry import StoredImage
+from limner.store.erase import erase
 from limner.search.repair import repair
 from limner.search.segments import SegmentWriter
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.search.table import Table
-from limner.search.traces import TraceSearch
-from limner.search.uploads import MARK, Uploads
-from limner.search.verify import DAMAGE, verify
+from limner.store.traces import TraceSearch
+from limner.store.uploads import MARK, Uploads
+from limner.store.verify import DAMAGE, verify
 from tests.search.erasing import Log, Made, add, answers, left_of, made, ranking, store_of
 from tests.search.fake import FakeEncoder
 

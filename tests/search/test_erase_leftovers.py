@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from limner.search.erase import erase
+from limner.store.erase import erase
 from limner.search.repair import repair
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from tests.search.erasing import add, made, store_of
 from tests.search.fake import FakeEncoder
 

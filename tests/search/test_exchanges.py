@@ -17,12 +17,12 @@ from limner.errors import LimnerError, StoreError
 from limner.inference.calibration import write_calibration
 from limner.inference.calibration_file import FILE
 from limner.search.calibration import write_store_calibration
-from limner.search.erase import erase
+from limner.store.erase import erase
 from limner.search.index import index_pictures
 from limner.search.kept_model import keep_model
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles, store_for
-from limner.search.verify import verify
+from limner.store.files import StoreFiles, store_for
+from limner.store.verify import verify
 from tests.search.fake import draw
 from tests.search.test_mutations import RUN, calibration, read, reader
 

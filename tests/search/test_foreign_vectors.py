@@ -21,8 +21,8 @@ from limner.search.index import index_pictures, reindex
 from limner.search.query import Query
 from limner.search.repair import repair
 from limner.search.store import open_store
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from limner.types import ImageSource, Pixels
 from limner.wire import IndexReport
 from tests.search.fake import FakeEncoder, draw

@@ -11,12 +11,12 @@ import pytest
 from limner.errors import StoreError
 from limner.search import erase as module
 from limner.search import generations
-from limner.search.entry import StoredImage, key_of
-from limner.search.erase import erase
+from limner.store.entry import StoredImage, key_of
+from limner.store.erase import erase
 from limner.search.repair import repair
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import remove
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.path import remove
+from limner.store.verify import verify
 
 
 @pytest.fixture

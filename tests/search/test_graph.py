@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage
+from limner.store.entry import StoredImage
 from limner.search.graph import WIDTHS, Graph
 from limner.search.query import Query
-from limner.search.snapshot import Snapshot
+from limner.store.snapshot import Snapshot
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
-from limner.search.vectors import Found
+from limner.store.files import StoreFiles
+from limner.store.vectors import Found
 from tests.search.fake import DIM, FakeEncoder, Rows, unit
 
 

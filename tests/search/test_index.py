@@ -11,7 +11,7 @@ from PIL import Image
 from limner.errors import DataError, SettingsError, StoreError
 from limner.search import store_files
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.types import ImageSource
 from limner.wire import IndexReport
 from tests.search.fake import DIM, FakeEncoder, draw
@@ -229,7 +229,7 @@ import sys, time
 from limner.search import store_writer
 from limner.search import store_files
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.search.fake import FakeEncoder
 
 class Slow(FakeEncoder):

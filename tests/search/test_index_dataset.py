@@ -13,7 +13,7 @@ from limner.errors import DataError, SettingsError, StoreError
 from limner.search.index import index_pictures
 from limner.search.index_dataset import index_dataset
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
 
 CAPTIONS = (

@@ -1,9 +1,9 @@
 from datetime import datetime
 from pathlib import Path
 
-from limner.search.entry import key_of
+from limner.store.entry import key_of
 from limner.search.index import index_pictures, reindex
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
 
 

@@ -15,15 +15,15 @@ import pytest
 
 from limner.errors import StoreError
 from limner.search.commits import Commits, Record, file_digest, files_of
-from limner.search.erasable import erasable
-from limner.search.erase import erase
+from limner.store.erasable import erasable
+from limner.store.erase import erase
 from limner.search.index import reindex
 from limner.search.row_digests import DIGEST, VECTOR_DIGEST
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath
+from limner.store.files import StoreFiles
+from limner.store.path import StorePath
 from limner.search.table import Table
-from limner.search.verify import verify
+from limner.store.verify import verify
 from tests.search.erasing import Encoder, add, answers, made, store_of
 
 SOME = [made(number, 1, False) for number in range(8)]
@@ -61,7 +61,7 @@ def killed(monkeypatch: pytest.MonkeyPatch, table: str = "pictures") -> Iterator
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("limner.search.table.time.sleep", lambda seconds: None)
     # what is damaged is so the second time, too
-    monkeypatch.setattr("limner.search.store_files._TRIES", 1)
+    monkeypatch.setattr("limner.store.files._TRIES", 1)
     # a table of eight rows would not be compacted otherwise
     monkeypatch.setattr("limner.search.table._pays", lambda stats: True)
 

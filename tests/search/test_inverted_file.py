@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from limner.search import inverted_file, scratch
 from limner.search.approximate import proposer_for, trial
-from limner.search.conditions import Condition
+from limner.store.conditions import Condition
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage
+from limner.store.entry import StoredImage
 from limner.search.inverted_file import DEPTHS, InvertedFile, spherical_kmeans
 from limner.search.query import Query
-from limner.search.snapshot import Snapshot
-from limner.search.store_files import StoreFiles
+from limner.store.snapshot import Snapshot
+from limner.store.files import StoreFiles
 from limner.search.table import ROW
-from limner.search.vectors import Vectors
+from limner.store.vectors import Vectors
 from tests.search.fake import DIM, FakeEncoder, unit
 
 Rows = Any  # arrays of numpy, whose arithmetic has no types
@@ -298,8 +298,8 @@ def test_a_store_that_has_shrunk_lets_its_lists_go(store: StoreFiles) -> None:
 def test_exact_search_of_a_store_on_disk_is_that_in_memory(
     store: StoreFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limner.search.vectors.CODED_FROM", 1)
-    monkeypatch.setattr("limner.search.vectors._READ", 16)
+    monkeypatch.setattr("limner.store.vectors.CODED_FROM", 1)
+    monkeypatch.setattr("limner.store.vectors._READ", 16)
     on_disk = store.snapshot()
     in_memory = Vectors(np.array(on_disk.matrix))
     queries = drawn(np.random.default_rng(6), 20, DIM)
@@ -322,7 +322,7 @@ def test_exact_search_of_a_store_on_disk_is_that_in_memory(
 def test_copies_are_found_in_their_order_whatever_the_order_of_their_codes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("limner.search.vectors._READ", 1)
+    monkeypatch.setattr("limner.store.vectors._READ", 1)
     rng = np.random.default_rng(12)
     matrix = drawn(rng, 20)[rng.integers(0, 20, 1000)]
     vectors, in_memory = Vectors(matrix, on_disk=True), Vectors(matrix)
@@ -371,7 +371,7 @@ def test_what_store_recall_measures(store: StoreFiles, monkeypatch: pytest.Monke
 
 
 def test_without_numkong_lists_search_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limner.search.int8_codes.kernel", lambda: None)
+    monkeypatch.setattr("limner.store.int8_codes.kernel", lambda: None)
     matrix = drawn(np.random.default_rng(8), 500)
     assert agreement(lists_of(matrix), matrix[:5], 10) == 1
 

@@ -19,12 +19,12 @@ from limner.inference.calibration import write_calibration
 from limner.inference.calibration_file import RunCalibration
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
 from limner.search import kept_model
-from limner.search.erase import erase
-from limner.search.manifest import IN_STORE, read_manifest
+from limner.store.erase import erase
+from limner.store.manifest import IN_STORE, read_manifest
 from limner.search.repair import repair
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from limner.training.log import EpochEnded, Event
 from limner.training.loop import train
 from tests.going_on import going_on

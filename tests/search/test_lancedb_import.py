@@ -8,9 +8,9 @@ import pytest
 
 import limner
 from limner.search import lancedb_import
-from limner.search.entry import key_of
+from limner.store.entry import key_of
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
 from tests.server.serving import toy_engine
 
@@ -43,7 +43,7 @@ def test_a_search_does_without_the_client(tmp_path: Path) -> None:
 import sys
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.search.fake import FakeEncoder
 store = Store(Engine(StoreFiles.open({str(tmp_path / "store")!r}), FakeEncoder()))
 assert len(store.search("a red coat", k=3)) == 3

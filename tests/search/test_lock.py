@@ -16,7 +16,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
 
 from limner.errors import StoreError
 from limner.search import lock as module
-from limner.search.lock import LEASE_FILE, Lease
+from limner.store.lock import LEASE_FILE, Lease
 
 
 class Objects:

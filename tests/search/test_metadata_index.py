@@ -4,8 +4,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from limner.search.conditions import Condition
-from limner.search.metadata_index import MetadataIndex
+from limner.store.conditions import Condition
+from limner.store.metadata_index import MetadataIndex
 from limner.wire import MetadataField
 
 METADATA: list[dict[str, Any]] = [

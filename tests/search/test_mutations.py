@@ -24,7 +24,7 @@ from limner.inference.calibration_file import FILE, RunCalibration
 from limner.search.calibration import write_store_calibration
 from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles, store_for
+from limner.store.files import StoreFiles, store_for
 from tests.search.fake import draw
 
 COUNT = int(os.environ.get("LIMNER_MUTATIONS", "40"))

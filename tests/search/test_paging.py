@@ -14,7 +14,7 @@ from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.query import Query
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.search.table import Table
 from limner.wire import Grouping, Hit
 from tests.search.fake import DIM, FakeEncoder, draw

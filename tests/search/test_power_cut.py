@@ -9,11 +9,11 @@ import pytest
 
 from limner.errors import LimnerError
 from limner.search.commits import Commits
-from limner.search.entry import key_of
-from limner.search.erase import erase
+from limner.store.entry import key_of
+from limner.store.erase import erase
 from limner.search.repair import repair
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from tests.search.power_cut import Left, PowerCuts, written
 from tests.search.test_store_changes import DIM, SHAPE, Held, arrays, content, make, small_sizes
 

@@ -9,13 +9,13 @@ import pytest
 
 from limner.errors import LimnerError, SettingsError, StoreError
 from limner.search.commits import Commits, Record
-from limner.search.entry import key_of
+from limner.store.entry import key_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
 from limner.search.segments import Segments
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from tests.search.fake import DIM, FakeEncoder, draw
 from tests.search.repairing import (
     COUNT,

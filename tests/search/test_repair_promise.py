@@ -13,14 +13,14 @@ import pytest
 
 from limner.data.images import PictureBytes
 from limner.errors import ImageError, LimnerError
-from limner.search.entry import key_of
+from limner.store.entry import key_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
 from limner.search.salvage import Salvage, SalvageProcess
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, remove
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.path import StorePath, remove
+from limner.store.verify import verify
 from limner.store_reports import Repair, Verification
 from limner.types import ImageSource, Pixels
 from tests.search.fake import DIM, FakeEncoder, draw

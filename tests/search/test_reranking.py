@@ -17,14 +17,14 @@ from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreErr
 from limner.evaluation.calibration import Calibration
 from limner.inference import TrainedModel
 from limner.inference.calibration_file import RunCalibration
-from limner.search.conditions import Condition
+from limner.store.conditions import Condition
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage
+from limner.store.entry import StoredImage
 from limner.search.index import index_pictures
 from limner.search.query import Query
-from limner.search.snapshot import Snapshot
+from limner.store.snapshot import Snapshot
 from limner.search.store import Store, open_store
-from limner.search.store_files import StoreFiles, store_for
+from limner.store.files import StoreFiles, store_for
 from limner.search.table import Table
 from limner.wire import Answer
 from tests.search.fake import FakeEncoder

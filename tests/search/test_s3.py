@@ -11,8 +11,8 @@ from limner.search.foreign_vectors import read_vectors
 from limner.search.index import index_pictures
 from limner.search.store import Store
 from limner.search.store_export import export_store
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from tests.search.fake import DIM, FakeEncoder, draw
 
 URL = os.environ.get("LIMNER_TEST_S3")

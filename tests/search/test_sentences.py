@@ -9,7 +9,7 @@ from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.query import Query
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
 
 TEXTS = ["a red coat", "blue shoes", "a man with a bag", "grey"]

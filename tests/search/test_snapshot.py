@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from limner.search.entry import StoredImage, key_of
-from limner.search.store_files import StoreFiles
+from limner.store.entry import StoredImage, key_of
+from limner.store.files import StoreFiles
 from limner.search.table import Table
 
 

@@ -23,7 +23,7 @@ from limner.search.engine import Engine
 from limner.search.index import index
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from limner.wire import Answer

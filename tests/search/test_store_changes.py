@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from limner.errors import StoreError
 from limner.search import compaction, segments, store_writer
-from limner.search.entry import StoredImage, key_of
-from limner.search.erase import erase
-from limner.search.manifest import read_manifest, write_manifest
+from limner.store.entry import StoredImage, key_of
+from limner.store.erase import erase
+from limner.store.manifest import read_manifest, write_manifest
 from limner.search.segments import Segments
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.search.table import Table
-from limner.search.verify import DAMAGE, verify
+from limner.store.verify import DAMAGE, verify
 
 SHAPE = (1, 2, 3)
 DIM = 3

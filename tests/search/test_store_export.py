@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from limner.errors import DataError, SettingsError, StoreError
 from limner.search import store_export
-from limner.search.entry import StoredImage
-from limner.search.erase import erase
+from limner.store.entry import StoredImage
+from limner.store.erase import erase
 from limner.search.foreign_vectors import index_vectors, read_vectors, store_of_vectors
 from limner.search.image_files import small_bytes
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_export import export_store
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw, unit
 
 NAMES = {"parquet": "out.parquet", "lance": "out.lance", "faiss": "out", "qdrant-jsonl": "out.jsonl"}

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
-from limner.search.entry import StoredImage
-from limner.search.erase import erase
+from limner.store.entry import StoredImage
+from limner.store.erase import erase
 from limner.search.index import index_pictures
-from limner.search.manifest import StoreManifest, read_manifest, write_manifest
-from limner.search.store_files import StoreFiles
+from limner.store.manifest import StoreManifest, read_manifest, write_manifest
+from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
 
 MODEL, OTHER = "1234567890abcdef" * 4, "fedcba0987654321" * 4
@@ -343,7 +343,7 @@ def test_writers_at_once_leave_one_row_a_picture(tmp_path: Path, shared: bool) -
 
 HOLDING = """
 import sys
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 
 with StoreFiles.open(sys.argv[1]).writing():
     print("held", flush=True)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from limner.errors import StoreError
-from limner.search.store_files import store_for
+from limner.store.files import store_for
 from tests.search.fake import FakeEncoder
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from limner.errors import StoreError
 from limner.search.engine import Engine
-from limner.search.manifest import FORMAT
+from limner.store.manifest import FORMAT
 from limner.search.sentences import SentenceTable
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from limner.types import Reranker
 from tests.search.fake import FakeEncoder, draw
 

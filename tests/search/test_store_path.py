@@ -8,9 +8,9 @@ import pytest
 from limner.errors import SettingsError, StoreError
 from limner.sealed_json import sealed
 from limner.search.commits import Commits, Record, State
-from limner.search.manifest import StoreManifest, read_manifest
-from limner.search.store_files import store_for
-from limner.search.store_path import StorePath, is_remote, reached, size_of, storage_options, store_path
+from limner.store.manifest import StoreManifest, read_manifest
+from limner.store.files import store_for
+from limner.store.path import StorePath, is_remote, reached, size_of, storage_options, store_path
 from tests.search.fake import FakeEncoder
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.search import traces as module
-from limner.search.traces import SHORTEST, Traces
+from limner.store.traces import SHORTEST, Traces
 
 
 def found_in(traces: Traces, content: bytes) -> set[bytes]:

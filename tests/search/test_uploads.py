@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import SettingsError
-from limner.search.entry import StoredImage
-from limner.search.erase import erase
-from limner.search.store_files import StoreFiles
-from limner.search.uploads import ENDINGS, MARK, Uploads, is_upload
+from limner.store.entry import StoredImage
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
+from limner.store.uploads import ENDINGS, MARK, Uploads, is_upload
 from tests.search.fake import DIM, unit
 
 
@@ -47,7 +47,7 @@ def test_a_picture_and_its_name_are_on_the_disk_before_its_row_can_be(
     def noted(folder: Path) -> None:
         synced.append((folder, (folder / "a.png").read_bytes()))
 
-    monkeypatch.setattr("limner.search.uploads.sync_folder", noted)
+    monkeypatch.setattr("limner.store.uploads.sync_folder", noted)
     uploads.write("a.png", b"a picture")
     assert synced == [(tmp_path / "up", b"a picture")]
 

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from limner.errors import StoreError
 from limner.search import scratch, vector_rows, vectors
-from limner.search.conditions import Condition
+from limner.store.conditions import Condition
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage, key_of
-from limner.search.int8_codes import Int8Codes
+from limner.store.entry import StoredImage, key_of
+from limner.store.int8_codes import Int8Codes
 from limner.search.inverted_file import InvertedFile
 from limner.search.query import Query
-from limner.search.scratch import ScratchFile
-from limner.search.snapshot import Snapshot
-from limner.search.store_files import StoreFiles
+from limner.store.scratch import ScratchFile
+from limner.store.snapshot import Snapshot
+from limner.store.files import StoreFiles
 from limner.search.table import Table
-from limner.search.vectors import Vectors
+from limner.store.vectors import Vectors
 from tests.search.fake import DIM, FakeEncoder, unit
 
 Rows = Any  # arrays of numpy, whose arithmetic has no types

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.search import vectors as module
-from limner.search.int8_codes import Int8Codes, kernel
-from limner.search.vectors import Vectors, top
+from limner.store.int8_codes import Int8Codes, kernel
+from limner.store.vectors import Vectors, top
 
 Rows = Any  # arrays of numpy, whose arithmetic has no types
 
@@ -204,7 +204,7 @@ def test_without_the_kernel_the_answers_are_the_same(monkeypatch: pytest.MonkeyP
     coded.prepare()
     assert coded._codes is not None
     with monkeypatch.context() as patch:
-        patch.setattr("limner.search.int8_codes.kernel", lambda: None)
+        patch.setattr("limner.store.int8_codes.kernel", lambda: None)
         plain = Vectors(matrix)
         plain.prepare()
         assert plain._codes is None

@@ -16,8 +16,8 @@ from limner.search.commits import Commits, Record, files_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from limner.store_reports import Finding, Verification
 from tests.search.fake import DIM, FakeEncoder
 
@@ -156,7 +156,7 @@ def test_a_sentence_that_stands_twice(store: StoreFiles) -> None:
 
 
 def test_maps_are_read_as_well(tmp_path: Path, pictures: Path) -> None:
-    from limner.search.entry import StoredImage
+    from limner.store.entry import StoredImage
 
     store = StoreFiles.create(
         tmp_path / "regions", fingerprint="a" * 64, dim=4, run="run", region_shape=(1, 2, 2)

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from limner.search.engine import Engine
-from limner.search.erase import erase
+from limner.store.erase import erase
 from limner.search.index import index_pictures
 from limner.search.store import Store
 from limner.server import answer_forms

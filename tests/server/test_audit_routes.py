@@ -8,9 +8,9 @@ from pydantic import SecretStr
 
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.erase import erase
+from limner.store.erase import erase
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.server import audit_routes, routes_items
 from limner.server.app import create_app
 from limner.server.audit import AuditLog, ErasableLog, verify

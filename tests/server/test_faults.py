@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.server import audit
 from limner.server.app import create_app
 from limner.server.audit import verify

@@ -12,7 +12,7 @@ import pytest
 
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.search.verify import verify as verify_store
+from limner.store.verify import verify as verify_store
 from limner.server.app import create_app
 from limner.server.audit import verify
 from limner.server.settings import ServerSettings

@@ -20,10 +20,10 @@ from limner.errors import StoreError
 from limner.search import store_probe
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.lock import WriterLock
+from limner.store.lock import WriterLock
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import expect_writable
+from limner.store.files import StoreFiles
+from limner.store.path import expect_writable
 from limner.server import health
 from limner.server.app import create_app
 from limner.server.health import Probe

@@ -10,8 +10,8 @@ import pytest
 
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.entry import key_of
-from limner.search.erase import erase
+from limner.store.entry import key_of
+from limner.store.erase import erase
 from limner.search.index import index_pictures
 from limner.server import uploads
 from limner.server.problems import RefusedError
@@ -81,8 +81,8 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from limner.search.engine import Engine
-from limner.search.store_files import StoreFiles
-from limner.search.uploads import Uploads
+from limner.store.files import StoreFiles
+from limner.store.uploads import Uploads
 from limner.server import uploads
 from tests.search.fake import FakeEncoder
 

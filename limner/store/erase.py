@@ -24,17 +24,17 @@ from limner.errors import CheckpointError, StoreError
 from limner.inference.calibration_file import FILE as CALIBRATION
 from limner.search.commits import digest_sum
 from limner.search.compaction import alive_bytes
-from limner.search.entry import PLACE
-from limner.search.erasable import Erasable, chosen_by, same_name
-from limner.search.manifest import FILE, MODEL_FOLDER, StoreManifest, write_manifest
+from limner.store.entry import PLACE
+from limner.store.erasable import Erasable, chosen_by, same_name
+from limner.store.manifest import FILE, MODEL_FOLDER, StoreManifest, write_manifest
 from limner.search.row_digests import DIGEST, facts_digests
 from limner.search.segments import FOLDER, FULL, SegmentWriter, sync_folder
 from limner.search.spans import Spans, expect_own_bytes
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import expect_own_files, reached
+from limner.store.files import StoreFiles
+from limner.store.path import expect_own_files, reached
 from limner.search.table import Table
-from limner.search.traces import Traces, TraceSearch, files_below, values_of
-from limner.search.uploads import Uploads
+from limner.store.traces import Traces, TraceSearch, files_below, values_of
+from limner.store.uploads import Uploads
 from limner.store_reports import ErasureReport, Remains, TraceCounts
 from limner.wire import Where
 

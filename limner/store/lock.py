@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from limner.errors import StoreError
-from limner.search.store_path import StorePath, expect_writable, reached
+from limner.store.path import StorePath, expect_writable, reached
 
 LOCK_FILE = ".store.lock"
 
@@ -68,7 +68,7 @@ SETTLING = 2.0
 
 
 class Lease:
-    """The right to write to a store on an object storage; see `limner.search.lock.WriterLock` for the other kind."""
+    """The right to write to a store on an object storage; see `limner.store.lock.WriterLock` for the other kind."""
 
     def __init__(self, folder: Any) -> None:
         self.folder = folder

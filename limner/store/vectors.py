@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 
-from limner.search.int8_codes import Int8Codes, rounding
-from limner.search.vector_rows import VectorRows
+from limner.store.int8_codes import Int8Codes, rounding
+from limner.store.vector_rows import VectorRows
 
 Found = tuple[Int[np.ndarray, " found"], Float[np.ndarray, " found"]]
 """Rows, best first and equal scores by row, and their scores."""
@@ -63,7 +63,7 @@ _Known = tuple[Int8Codes, Int[np.ndarray, " rows"]]
 class Vectors(VectorRows):
     """Rows of float32, searched by dot product.
 
-    The second search of many rows makes their codes (`limner.search.int8_codes`), a quarter of the matrix: for one
+    The second search of many rows makes their codes (`limner.store.int8_codes`), a quarter of the matrix: for one
     search they cost more than they save. `prepare` makes them before. Without numkong all rows are scored. From a file
     rows are read where codes do not rule them out, and the codes of rows that stay are those of the rows before.
     """

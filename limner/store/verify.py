@@ -17,15 +17,15 @@ from limner.errors import LimnerError, StoreError
 from limner.export.exported import ExportedModel
 from limner.search.commits import State, digest_sum
 from limner.search.compaction import segment_names
-from limner.search.entry import FIELDS, PLACE, StoredImage
+from limner.store.entry import FIELDS, PLACE, StoredImage
 from limner.search.generations import earlier_tables, newest_manifest
 from limner.search.integrity import reason_of
-from limner.search.manifest import IN_STORE
+from limner.store.manifest import IN_STORE
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.segments import MissingSegmentError
 from limner.search.sentences import Sentence
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import expect_own_files
+from limner.store.files import StoreFiles
+from limner.store.path import expect_own_files
 from limner.search.table import Table, matrix_of
 from limner.store_reports import Finding, Verification
 

@@ -18,12 +18,12 @@ from itertools import chain
 from pathlib import Path
 
 from limner.errors import SettingsError, StoreError
-from limner.search.lock import LOCK_FILE
+from limner.store.lock import LOCK_FILE
 from limner.search.segments import FOLDER as SEGMENTS
 from limner.search.segments import sync_folder
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import expect_own_files, reached, store_path
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.path import expect_own_files, reached, store_path
+from limner.store.verify import verify
 from limner.store_reports import Verification
 
 _PAUSE_FOR = 10.0

@@ -77,15 +77,6 @@ def is_remote(place: StorePath) -> bool:
     return not isinstance(place, Path)
 
 
-def storage_options(place: StorePath) -> dict[str, str] | None:
-    """Options for LanceDB with an object storage that is not Amazon's own."""
-    endpoint = _endpoint()
-    if not is_remote(place) or not endpoint:
-        return None
-    # LanceDB refuses plain HTTP unless told; test servers and those behind a private network have no TLS
-    return {"endpoint": endpoint, "allow_http": str(endpoint.startswith("http:")).lower()}
-
-
 @contextmanager
 def reached(place: Any, doing: str = "written") -> Iterator[None]:
     """Turn errors of a file system or an object storage into a `StoreError` with the next step."""
@@ -212,3 +203,12 @@ def size_of(place: Any) -> int:
     """Count the bytes of all files below a folder. Raises `StoreError` if it cannot be reached."""
     with reached(place, "read"):
         return sum(int(path.stat().st_size) for path in place.rglob("*") if path.is_file())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder, or the bytes of a file, are on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

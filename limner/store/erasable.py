@@ -12,10 +12,10 @@ from jaxtyping import Bool
 
 from limner.errors import SettingsError
 from limner.query_arguments import where_strings
-from limner.search.conditions import Condition
-from limner.search.entry import FIELDS, StoredImage, key_of, keys_of
-from limner.search.metadata_index import MetadataIndex
-from limner.search.store_files import StoreFiles
+from limner.store.conditions import Condition
+from limner.store.entry import FIELDS, StoredImage, key_of, keys_of
+from limner.store.metadata_index import MetadataIndex
+from limner.store.files import StoreFiles
 from limner.wire import (
     Where,
 )
@@ -57,7 +57,7 @@ def erasable(
     paths: str | Path | Iterable[str | Path] = (),
     where: Where = (),
 ) -> Erasable:
-    """Find what `limner.search.erase.erase` would erase with these arguments."""
+    """Find what `limner.store.erase.erase` would erase with these arguments."""
     return files.read(lambda: chosen_by(files, ids, identity, paths, where))
 
 

@@ -1,16 +1,15 @@
 """An index of a snapshot's metadata: values by name, and the rows that meet a condition."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from jaxtyping import Bool, Int
 
-from limner.search.conditions import Condition, number_of
+from limner.store.conditions import Condition, number_of
 from limner.wire import MetadataField
 
 OWN = ("path", "identity", "taken")
@@ -43,14 +42,15 @@ class _Column:
 
 
 class MetadataIndex:
-    """The metadata of a snapshot's rows, and their path, identity and time as a snapshot's columns have them."""
+    """The metadata of rows, as JSON, and their `own` values by name (`OWN`)."""
 
-    def __init__(self, columns: pa.Table) -> None:
-        self._columns = columns
+    def __init__(self, metadata: Sequence[str], own: Mapping[str, Sequence[Any] | np.ndarray]) -> None:
         # each different text once: pictures of one camera share theirs, and most stores have none
-        texts = columns["metadata"].dictionary_encode().unify_dictionaries().combine_chunks()
-        self._texts: Int[np.ndarray, " images"] = texts.indices.to_numpy()
-        self._metadata: list[dict[str, Any]] = [json.loads(text) for text in texts.dictionary.to_pylist()]
+        places: dict[str, int] = {}
+        found = (places.setdefault(text, len(places)) for text in metadata)
+        self._texts: Int[np.ndarray, " images"] = np.fromiter(found, np.int32, len(metadata))
+        self._metadata: list[dict[str, Any]] = [json.loads(text) for text in places]
+        self._own = own
         self._fields: list[MetadataField] | None = None
         # caches of the instance: one on the method would keep every old snapshot alive. Of 200,000 rows a first
         # condition takes 0.06 to 0.7 s, the same one again less than 1 ms (docs/log/2026-11-22.md)
@@ -77,7 +77,8 @@ class MetadataIndex:
         if name not in OWN:
             column = _Column.of([metadata.get(name) for metadata in self._metadata])
             return _Column(column.values, column.codes[self._texts])
-        values = self._columns[name].to_pylist()
+        own = self._own[name]
+        values = own.tolist() if isinstance(own, np.ndarray) else own
         # conditions on `taken` read ISO 8601, which a datetime's str() is not
         return _Column.of([value.isoformat() if value and name == "taken" else value for value in values])
 

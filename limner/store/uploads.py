@@ -22,10 +22,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from limner.errors import SettingsError, StoreError
-from limner.search.entry import key_of
+from limner.store.entry import key_of
 from limner.search.segments import sync_folder
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import reached
+from limner.store.files import StoreFiles
+from limner.store.path import reached
 
 ENDINGS = {
     "image/jpeg": ".jpg",

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int, UInt64
 
-from limner.search.store_path import reached
+from limner.store.path import reached
 from limner.search.table import matrix_of
 
 SHORTEST = 8

@@ -15,16 +15,16 @@ import pyarrow as pa
 
 from limner.errors import SettingsError, StoreError
 from limner.search.commits import column_sum
-from limner.search.entry import FIELDS, PLACE, StoredImage, key_of
+from limner.store.entry import FIELDS, PLACE, StoredImage, key_of
 from limner.search.image_look import Note, Seen, look_at
-from limner.search.manifest import StoreManifest, write_manifest
+from limner.store.manifest import StoreManifest, write_manifest
 from limner.search.row_digests import DIGEST, damaged
 from limner.search.salvage import Salvage, SalvageProcess
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import expect_own_files, reached
-from limner.search.store_writer import StoreWriter
+from limner.store.files import StoreFiles
+from limner.store.path import expect_own_files, reached
+from limner.store.writer import StoreWriter
 from limner.search.table import Table, with_vectors
-from limner.search.verify import BESIDE, DAMAGE, verify
+from limner.store.verify import BESIDE, DAMAGE, verify
 from limner.store_reports import Repair
 from limner.types import Encoder
 

@@ -4,8 +4,9 @@ The table is the truth on disk, and these rows answer.
 """
 
 import hashlib
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -13,72 +14,102 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from jaxtyping import Float, Int, UInt64
+from jaxtyping import Float, Int
 
-from limner.errors import SearchTimeoutError
-from limner.search.commits import column_sum
-from limner.search.conditions import Condition
-from limner.search.entry import FIELDS, TOLD, item_values
-from limner.search.metadata_index import MetadataIndex
-from limner.search.row_digests import DIGEST
-from limner.search.table import ROW, Table
-from limner.search.vectors import Vectors
+from limner.errors import SearchTimeoutError, StoreError, UnknownPictureError
+from limner.store.conditions import Condition
+from limner.store.digests import row_digest, total_of, vector_sums
+from limner.store.entry import item_values
+from limner.store.metadata_index import MetadataIndex
+from limner.store.path import StorePath
+from limner.store.rows import PictureRow, Reading
+from limner.store.vectors import Vectors
 from limner.types import ImageSource
 from limner.wire import Hit, Item
 
-_COLUMNS = ("id", *FIELDS)
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Facts of images, row by row in the order of their paths; texts of fixed length without an object for each."""
+
+    ids: np.ndarray
+    sha256: np.ndarray
+    paths: list[str]
+    identities: list[str | None]
+    metadata: list[str]
+    """JSON; images of equal metadata share one text."""
+    taken: np.ndarray
+    """Microseconds by the camera's own clock, NaT where no time is known."""
+    numbers: Int[np.ndarray, " rows"]
+    """Numbers of their bytes: other vectors have other numbers."""
+    sums: Int[np.ndarray, " rows"]
+    """Digests of their vectors (`limner.store.digests.vector_sums`)."""
+
+    @classmethod
+    def of(cls, rows: Sequence[PictureRow]) -> "Columns":
+        """Order rows by path."""
+        ordered = sorted(rows, key=lambda row: row.path)
+        texts: dict[str, str] = {}
+        taken = [row.taken for row in ordered]
+        known = np.array([time is not None for time in taken], bool)
+        times = np.array([time or 0 for time in taken], np.int64).astype("datetime64[us]")
+        return cls(
+            ids=np.array([row.id for row in ordered], "S32"),
+            sha256=np.array([row.sha256 for row in ordered], "S64"),
+            paths=[row.path for row in ordered],
+            identities=[row.identity for row in ordered],
+            metadata=[texts.setdefault(row.metadata, row.metadata) for row in ordered],
+            taken=np.where(known, times, np.datetime64("NaT", "us")),
+            numbers=np.array([row.number for row in ordered], np.int64),
+            sums=np.array([row.vector_sum for row in ordered], np.int64),
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Vectors and columns of a store, ordered by path: among equal scores the lower row has the earlier path."""
+    """Vectors and facts of a store, ordered by path: among equal scores the lower row has the earlier path."""
 
-    version: int
     vectors: Vectors
-    columns: pa.Table
-    # `version` may be that of the commit before: two servers of one store would call different rows by one name
+    columns: Columns
     state: str = ""
     """Name of these rows by their contents, within one store: whoever reads the same rows has the same name."""
-    table: tuple[str, str] = ("", "")
-    """The store's id and the table's name: in another table the same numbers are of other rows."""
+    version: int = 0
+    """Number of the commits that had changed the images."""
 
     @classmethod
-    def read(cls, table: Table, version: int, dim: int, before: "Snapshot | None" = None) -> "Snapshot":
-        """Read the rows as they are now, at this version or a later one; vectors that `before` has are taken from it.
+    def read(
+        cls, folder: StorePath, reading: Reading, dim: int, before: "Snapshot | None" = None
+    ) -> "Snapshot":
+        """Read all rows of one moment, compared with their digests; vectors that `before` has are taken from it.
 
-        Peak memory, of 100,000 × 512: 2.2 times the vectors, and 3.5 times with those of `before` and what LanceDB
-        keeps. More than memory should hold are in a file (`limner.search.scratch`), to which what is new is added.
-        Raises `StoreError` for a table that cannot be read, and where there is no room for the file.
+        Those of more than memory should hold are in a file (`limner.store.scratch`), to which what is new is added.
+        Raises `StoreError` for rows that are damaged, and where there is no room for the file.
         """
-        # again as long as a commit between the reading of columns and vectors has taken rows away
-        while True:
-            rows = table.numbered((*_COLUMNS, DIGEST))
-            # the rows of one commit, no more and no less; their bytes were compared before LanceDB read them
-            total = column_sum(rows[DIGEST])
-            table.expect(len(rows), total)
-            rows = rows.drop_columns([DIGEST])
-            columns = rows.take(pc.sort_indices(rows, [("path", "ascending")]))
-            numbers = columns[ROW].to_numpy()
-            no_rows = np.empty(0, np.int64)
-            same, held = (no_rows, no_rows) if before is None else before.places_of(numbers)
-            known = None if before is None else before.vectors
-            fresh = np.delete(np.arange(len(numbers)), same)
-            vectors = Vectors.following(known, dim, same, held, fresh)
-            if table.fill(vectors.stored, vectors.places(fresh), numbers[fresh], "vector"):
-                if known is not None:
-                    vectors.take_codes(known, same, held)
-                state = _state(len(rows), total)
-                return cls(version, vectors, columns, state, (table.store, table.name))
-            # so that the next try has the room of this one
-            del vectors
+        state = reading.state("pictures")
+        rows = list(sound(folder, reading.pictures()))
+        expect_rows(folder, rows, state.rows, state.total)
+        columns = Columns.of(rows)
+        del rows
+        no_rows = np.empty(0, np.int64)
+        same, held = (no_rows, no_rows) if before is None else before.places_of(columns.numbers)
+        known = None if before is None else before.vectors
+        fresh = np.delete(np.arange(len(columns.numbers)), same)
+        vectors = Vectors.following(known, dim, same, held, fresh)
+        places = vectors.places(fresh)
+        for block, content in reading.vectors(columns.numbers[fresh]):
+            matrix = matrix_of(folder, content, dim)
+            if vector_sums(matrix) != columns.sums[fresh[block]].tolist():
+                raise damaged(folder, "a vector has changed since it was written")
+            vectors.stored[places[block]] = matrix
+        if known is not None:
+            vectors.take_codes(known, same, held)
+        return cls(vectors, columns, _state(state.rows, state.total), state.version)
 
     def places_of(
-        self, numbers: UInt64[np.ndarray, " rows"]
+        self, numbers: Int[np.ndarray, " rows"]
     ) -> tuple[Int[np.ndarray, " same"], Int[np.ndarray, " same"]]:
-        """Find which of some numbers of rows (`ROW`) are of rows here, and where those rows are."""
-        row_numbers = self.columns[ROW].to_numpy()
+        """Find which of some numbers of rows are of rows here, and where those rows are."""
+        row_numbers = self.columns.numbers
         if not len(row_numbers):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         order = np.argsort(row_numbers)
@@ -138,17 +169,24 @@ class Snapshot:
 
     def _told(self, rows: Int[np.ndarray, " some"]) -> list[dict[str, Any]]:
         """The fields that a hit and an item share."""
-        # half of the columns, in half of the time
-        told = self.columns.select(TOLD).take(pa.array(rows, pa.int64()))
-        return [item_values(row) for row in told.to_pylist()]
+        own = self.columns
+        return [
+            item_values(
+                own.ids[row].decode(),
+                own.paths[row],
+                own.identities[row],
+                json.loads(own.metadata[row]),
+                own.taken[row].item(),
+            )
+            for row in np.asarray(rows).tolist()
+        ]
 
     # each is made when somebody asks for it: a search needs no list of 100,000 strings. cached_property writes past
     # `frozen` into __dict__, so this class cannot have slots
     @cached_property
     def keys(self) -> list[str]:
         """Keys of the images, row by row."""
-        keys: list[str] = self.columns["id"].to_pylist()
-        return keys
+        return self.keys_of(self._every)
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -157,14 +195,20 @@ class Snapshot:
 
     def row(self, key: str) -> int | None:
         """The row of a key; None if no row has it."""
-        # in Arrow, 20 ms for two million: a dict of so many would take a second and 200 MB
-        found: int = pc.index(self.columns["id"], key).as_py()
-        return None if found < 0 else found
+        # a dict of two million would take a second and 200 MB; a comparison of all takes 20 ms
+        found = np.flatnonzero(self.columns.ids == key.encode("utf-8", "replace")) if len(key) == 32 else ()
+        return int(found[0]) if len(found) else None
+
+    def expect_row(self, key: str) -> int:
+        """The row of a key. Raises `UnknownPictureError`."""
+        row = self.row(key)
+        if row is None:
+            raise UnknownPictureError(f"the store holds no picture {key[:64]!a}")
+        return row
 
     def keys_of(self, rows: Int[np.ndarray, " some"]) -> list[str]:
         """Keys of some rows, in the order given."""
-        keys: list[str] = self.columns["id"].take(pa.array(rows, pa.int64())).to_pylist()
-        return keys
+        return [key.decode() for key in self.columns.ids[rows].tolist()]
 
     def rows_of(self, image: ImageSource | None) -> list[int]:
         """Rows of the images whose file this is, by its content; [] for an image that is no file."""
@@ -175,9 +219,7 @@ class Snapshot:
             digest = hashlib.sha256(image).hexdigest()
         else:
             return []
-        # in Arrow: a Python list of a million digests would take a second
-        same = pc.index_in(self.columns["sha256"], value_set=pa.array([digest]))
-        return np.flatnonzero(~np.asarray(pc.is_null(same))).tolist()
+        return np.flatnonzero(self.columns.sha256 == digest.encode()).tolist()
 
     @cached_property
     def _every(self) -> Int[np.ndarray, " rows"]:
@@ -187,15 +229,11 @@ class Snapshot:
         return rows
 
     @cached_property
-    def identities(self) -> list[str | None]:
-        """Identities of the images, row by row."""
-        identities: list[str | None] = self.columns["identity"].to_pylist()
-        return identities
-
-    @cached_property
     def metadata(self) -> MetadataIndex:
         """The metadata that conditions are tested against."""
-        return MetadataIndex(self.columns)
+        own = self.columns
+        values = {"path": own.paths, "identity": own.identities, "taken": own.taken}
+        return MetadataIndex(own.metadata, values)
 
     def meeting(
         self,
@@ -216,7 +254,7 @@ class Snapshot:
             check_time(until)
             holds &= self.metadata.meeting(condition)
         if after is not None or before is not None:
-            taken = self.columns["taken"].to_numpy()
+            taken = self.columns.taken
             if after is not None:
                 # NaT is neither before nor after: images without a time are left out. Cameras have no zone
                 holds &= taken >= np.datetime64(after.replace(tzinfo=None))
@@ -238,6 +276,33 @@ def without(rows: Int[np.ndarray, " rows"], some: Sequence[int]) -> Int[np.ndarr
 def _state(rows: int, total: tuple[int, int]) -> str:
     # a digest of the sum: clients get it, and a sum of one row would be that row's digest
     return hashlib.blake2b(f"{rows} {total}".encode(), digest_size=8).hexdigest()
+
+
+def sound(folder: StorePath, rows: Iterable[PictureRow]) -> Iterator[PictureRow]:
+    """Rows, each compared with its digest. Raises `StoreError`."""
+    for row in rows:
+        if row_digest(row[:-1]) != row.digest:
+            raise damaged(folder, "a row has changed since it was written")
+        yield row
+
+
+def expect_rows(folder: StorePath, rows: Sequence[PictureRow], count: int, total: int) -> None:
+    """Compare all rows with the number and the sum of digests that their last commit left. Raises `StoreError`."""
+    if len(rows) != count or total_of(row.digest for row in rows) != total:
+        raise damaged(folder, f"its {len(rows)} rows are not those of its last commit")
+
+
+def matrix_of(folder: StorePath, content: bytes, dim: int) -> Float[np.ndarray, "rows dim"]:
+    """Vectors of their bytes. Raises `StoreError` for another number of bytes."""
+    if len(content) % (4 * dim):
+        raise damaged(folder, "a vector has another width")
+    rows: Float[np.ndarray, "rows dim"] = np.frombuffer(content, "<f4").reshape(-1, dim)
+    return rows
+
+
+def damaged(folder: StorePath, reason: str) -> StoreError:
+    """The error for what has changed since it was written."""
+    return StoreError(f"{folder}: is damaged ({reason}); look at it with `limner store verify`", "damaged")
 
 
 def check_time(until: float | None) -> None:

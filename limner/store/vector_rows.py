@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from limner.search.scratch import ScratchFile, is_for_disk, scratch_matrix
+from limner.store.scratch import ScratchFile, is_for_disk, scratch_matrix
 
 _COPIED = 8192
 """Rows that are copied at once from one snapshot to the next."""
@@ -18,7 +18,7 @@ R = TypeVar("R", bound="VectorRows")
 
 
 class VectorRows:
-    """Rows of float32; `on_disk` says that they are in a file (`limner.search.scratch`), which has an order of its own.
+    """Rows of float32; `on_disk` says that they are in a file (`limner.store.scratch`), which has an order of its own.
 
     `stored[slots]` are the rows; without slots `stored` has these rows alone, in order.
     """

@@ -1,0 +1,157 @@
+"""What a store needs of an engine that keeps its rows: `Rows`, of which `limner.store.sqlite_rows` is the usual one.
+
+Two tables and a few texts. A commit changes all of them together, survives a kill and a power cut, and shows to a
+reader as a whole or not at all. One process writes at a time (`limner.store.lock`); any number may read meanwhile.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from limner.store.entry import StoredImage
+from limner.types import RegionFeatures
+
+
+class PictureRow(NamedTuple):
+    """The facts of an image as an engine keeps them, and the digests of its bytes.
+
+    - `number`: that of its vector, thumbnail and region features. Other bytes of the same image have another one, and
+      none is given twice, so that a reader takes what it knows from memory.
+    - `digest`: of all values before it.
+    """
+
+    id: str
+    path: str
+    sha256: str
+    size: int
+    mtime: int
+    taken: int | None
+    """Microseconds since 1970 by the camera's own clock."""
+    identity: str | None
+    metadata: str
+    number: int
+    vector_sum: int
+    thumbnail_digest: bytes | None
+    regions_digest: bytes | None
+    digest: bytes
+
+
+class SentenceRow(NamedTuple):
+    """A sentence with the digests of its vector and of itself."""
+
+    id: str
+    text: str
+    path: str | None
+    vector_sum: int
+    digest: bytes
+
+
+class State(NamedTuple):
+    """What the last commit left of a table: how many commits have changed it, its rows, and the sum of their digests."""
+
+    version: int
+    rows: int
+    total: int
+
+
+class Picture(NamedTuple):
+    """An image to be written."""
+
+    image: StoredImage
+    vector: Float[np.ndarray, " dim"]
+    thumbnail: bytes | None = None
+    regions: RegionFeatures | None = None
+    """Of one image, without the first axis."""
+
+
+class Reading(Protocol):
+    """All rows at one moment. Whatever cannot be read raises `StoreError`; digests are for the caller to compare."""
+
+    def state(self, table: str) -> State:
+        """The state of `pictures` or `sentences`."""
+
+    def pictures(self, ids: Sequence[str] | None = None) -> Iterator[PictureRow]:
+        """Facts of all images, in no order, or of those of some keys that there are."""
+
+    def sentences(self) -> Iterator[tuple[SentenceRow, bytes]]:
+        """All sentences with the bytes of their vectors, in no order."""
+
+    def vectors(self, numbers: Int[np.ndarray, " some"]) -> Iterator[tuple[Int[np.ndarray, " block"], bytes]]:
+        """Vectors of some images, block by block in no order: their places among the numbers, and the bytes of all."""
+
+    def thumbnails(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """Thumbnails by number, of images that have one."""
+
+    def regions(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """Region features by number: half precision, little endian."""
+
+
+class Writing(Protocol):
+    """Changes that become visible together by `commit`."""
+
+    pending: int
+    """Bytes that it holds back, about."""
+
+    def add(self, pictures: Sequence[Picture]) -> None:
+        """Add images, or put them in the place of those of the same path."""
+
+    def update(self, images: Sequence[StoredImage]) -> None:
+        """Give stored images other facts; their bytes stay. Raises `StoreError` for a row that is damaged or gone."""
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove images and the sentences that describe them, and return how many images there were."""
+
+    def add_sentences(
+        self, sentences: Sequence[tuple[str, str, str | None]], vectors: Float[np.ndarray, "sentences dim"]
+    ) -> None:
+        """Add sentences by key, text and path."""
+
+    def delete_sentences(self, ids: Sequence[str] = (), paths: Sequence[str] = ()) -> int:
+        """Remove sentences of some keys and of images of some paths, and return how many there were."""
+
+    def commit(self) -> None:
+        """Make all changes visible and durable."""
+
+    def abandon(self) -> None:
+        """Forget them."""
+
+    def close(self) -> None:
+        """End the change; what was not committed is abandoned."""
+
+
+class Rows(Protocol):
+    """The rows of one store."""
+
+    def identity(self) -> tuple[object, ...]:
+        """The store's id, and what changes with every commit, and if another store has taken the folder; cheap."""
+
+    def text(self, name: str) -> str | None:
+        """A small text that the store keeps: `description`, `id`, `calibration`."""
+
+    def set_text(self, name: str, text: str | None) -> None:
+        """Write one, as a whole or not at all."""
+
+    def reading(self) -> AbstractContextManager[Reading]:
+        """Read all of one moment."""
+
+    def begin(self) -> Writing:
+        """Begin a change. Whoever calls this holds the store's lock."""
+
+    def scrub(self) -> None:
+        """Remove from the disk what has been deleted. Whoever calls this holds the store's lock."""
+
+    def faults(self) -> list[str]:
+        """What the engine itself finds wrong with its files, a line each."""
+
+    def copy(self, folder: Path) -> None:
+        """Copy all rows of one moment into an empty folder."""
+
+    def changed_at(self) -> float | None:
+        """Time of the last commit in seconds since 1970; None before the first."""
+
+    def close(self) -> None:
+        """Let go of files and memory; a later call opens them again."""
