@@ -7,7 +7,7 @@ reader as a whole or not at all. One process writes at a time (`limner.store.loc
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -68,6 +68,7 @@ class Picture(NamedTuple):
     """Of one image, without the first axis."""
 
 
+@runtime_checkable
 class Reading(Protocol):
     """All rows at one moment. Whatever cannot be read raises `StoreError`; digests are for the caller to compare."""
 
@@ -80,7 +81,9 @@ class Reading(Protocol):
     def sentences(self) -> Iterator[tuple[SentenceRow, bytes]]:
         """All sentences with the bytes of their vectors, in no order."""
 
-    def vectors(self, numbers: Int[np.ndarray, " some"]) -> Iterator[tuple[Int[np.ndarray, " block"], list[bytes]]]:
+    def vectors(
+        self, numbers: Int[np.ndarray, " some"]
+    ) -> Iterator[tuple[Int[np.ndarray, " block"], list[bytes]]]:
         """Vectors of images, block by block in no order: their places among the numbers, and the bytes of each."""
 
     def thumbnails(self, numbers: Sequence[int]) -> dict[int, bytes]:
@@ -90,6 +93,7 @@ class Reading(Protocol):
         """Region features by number: half precision, little endian."""
 
 
+@runtime_checkable
 class Writing(Protocol):
     """Changes that become visible together by `commit`."""
 
@@ -126,6 +130,7 @@ class Writing(Protocol):
         """End the change; what was not committed is abandoned."""
 
 
+@runtime_checkable
 class Rows(Protocol):
     """The rows of one store."""
 

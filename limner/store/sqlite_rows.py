@@ -281,7 +281,9 @@ class SqliteReading:
         order = np.argsort(numbers)
         ascending = numbers[order]
         if _MANY * len(numbers) >= self.state("pictures").rows:
-            found: Iterator[tuple[int, bytes]] = self._connection.execute("SELECT number, vector FROM vectors")
+            found: Iterator[tuple[int, bytes]] = self._connection.execute(
+                "SELECT number, vector FROM vectors"
+            )
         else:
             select = "SELECT number, vector FROM vectors WHERE number IN"
             found = _of_some(self._connection, select, ascending.tolist())
@@ -335,7 +337,9 @@ class SqliteWriting:
                 connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", held)
             rows = [
                 _row(picture.image, number, vector_sum, *map(_digest_or_none, content[1:]))
-                for picture, number, vector_sum, content in zip(pictures, numbers, sums, contents, strict=True)
+                for picture, number, vector_sum, content in zip(
+                    pictures, numbers, sums, contents, strict=True
+                )
             ]
             self._insert(rows)
             self.pending += sum(len(part or b"") for content in contents for part in content)
