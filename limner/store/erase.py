@@ -7,6 +7,7 @@ write its file without all that was ever deleted (`Rows.scrub`); the same call m
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,7 +19,7 @@ from limner.store.erasable import Erasable, chosen_by, same_name
 from limner.store.files import StoreFiles
 from limner.store.manifest import MODEL_FOLDER
 from limner.store.path import expect_own_files, reached, sync_folder
-from limner.store.rows import PictureRow, Reading, SentenceRow
+from limner.store.rows import PictureRow, Reading
 from limner.store.snapshot import sound
 from limner.store.traces import Traces, TraceSearch, files_below
 from limner.store.uploads import Uploads
@@ -188,20 +189,19 @@ def _in_rows(files: StoreFiles, search: TraceSearch, tell: Progress) -> set[byte
         # all of them: of a row that is damaged nobody can say whether it is one of those that had to go
         rows = list(sound(files.folder, reading.pictures()))
         for some in chunks(rows):
-            values = ["".join(str(value) for value in row) for row in some]
-            shared |= _found(search, "\0".join(values).encode("utf-8", "surrogatepass"))
+            shared |= _found(search, b"\0".join(map(_plain, chain.from_iterable(some))))
             for _, content in _contents(reading, [row.number for row in some]):
                 shared |= _found(search, content)
             done += len(some)
             tell("rows", done, total)
         for sentence, vector in reading.sentences():
-            shared |= _found(search, _text_of(sentence).encode("utf-8", "surrogatepass"))
-            shared |= _found(search, vector)
+            shared |= _found(search, b"\0".join(map(_plain, (*sentence, vector))))
     return shared
 
 
-def _text_of(sentence: SentenceRow) -> str:
-    return "\0".join((sentence.id, sentence.text, sentence.path or ""))
+def _plain(value: Any) -> bytes:
+    # surrogateescape: a damaged text has the bytes that it was read with
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 
 
 def _found(search: TraceSearch, content: bytes) -> set[bytes]:

@@ -80,6 +80,11 @@ def verify(
     findings = Findings()
     try:
         expect_own_files(files.folder)
+    except StoreError as error:
+        # nothing else is read: it may be a pipe, which would keep this waiting
+        findings.note("file", str(error))
+        return findings.report()
+    try:
         for fault in files.rows.faults():
             findings.note("file", fault)
         with files.rows.reading() as reading, ThreadPoolExecutor(workers) as threads:
