@@ -97,7 +97,7 @@ class Recording:
 
     def __init__(self, folder: Path) -> None:
         self._top = _File(is_folder=True)
-        self._live: dict[int, _File] = {os.stat(folder).st_ino: self._top}
+        self._live: dict[int, _File] = {folder.stat().st_ino: self._top}
         self._names: list[_Name] = []
         for path in sorted(folder.rglob("*")):
             number = path.lstat().st_ino
@@ -138,9 +138,7 @@ class Recording:
         if kind in ("create", "link", "unlink", "rename"):
             folder = self._live[parent]
             before = (self._live[offset], old.name) if kind == "rename" else None
-            self._names.append(
-                _Name(now, folder, name.name, None if kind == "unlink" else file, before)
-            )
+            self._names.append(_Name(now, folder, name.name, None if kind == "unlink" else file, before))
         elif kind == "write":
             file.changes.append((now, offset, payload))
         elif kind == "truncate":

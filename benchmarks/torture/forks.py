@@ -93,7 +93,9 @@ def _main() -> None:
         with os.fdopen(reading) as file:
             told = file.read()
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        print(told or json.dumps(["ended", f"signal {-code}" if code < 0 else f"exit code {code}"]), flush=True)
+        print(
+            told or json.dumps(["ended", f"signal {-code}" if code < 0 else f"exit code {code}"]), flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -32,6 +32,12 @@ MOST = 5
 _NEAR = 1e-4
 """Most by which a score may differ: batches of another size are summed in another order."""
 
+_WORDS = (
+    ("red", "green", "blue", "yellow"),
+    ("square", "circle", "bar"),
+    ("on white", "on grey", "on black"),
+)
+
 Picture = list[Any]
 """Number of its content, identity, note, and its sentences in order."""
 State = dict[str, Any]
@@ -55,18 +61,18 @@ def history(seed: int, length: int, kinds: tuple[str, ...] = ()) -> list[tuple[S
         kind = drawn if found else "add"
         there = sorted(state["pictures"])
         names = rng.sample(NAMES if kind == "add" else there, min(rng.randint(2, MOST), len(there) or MOST))
+        # some have to stay
         if kind in ("delete", "erase", "sentences"):
-            names = names[:2]
+            names = names[: 1 if kind == "sentences" else 2]
             if len(there) < 4:
                 continue
         given: Any = names
         if kind == "add":
             given = {name: _drawn(rng, state["pictures"].get(name), contents) for name in sorted(names)}
         elif kind == "sentences":
-            given = {
-                name: sorted(f"a {word} square {rng.randbytes(9).hex()}" for word in ("red", "blue"))
-                for name in sorted(names)
-            }
+            # one alone: in a batch of several its vector would have other last bits
+            words = " ".join(map(rng.choice, _WORDS))
+            given = {names[0]: [f"a {words} {rng.randbytes(9).hex()}"]}
         elif kind in ("compact", "reindex"):
             given = []
         step: Step = [kind, given]
@@ -159,7 +165,12 @@ def do(work: str, steps: list[Step], state: State, trouble: tuple[str, str, int,
         with suppress(OSError), (disk / "told").open("ab", 0) as file:
             file.write(b".")
     well = result.refused or not result.code
-    return {"told": told, "said": str(result), "well": well, "operations": trouble and followed.limner_disk_done()}
+    return {
+        "told": told,
+        "said": str(result),
+        "well": well,
+        "operations": trouble and followed.limner_disk_done(),
+    }
 
 
 def answers_of(store: str) -> Answers:
@@ -223,6 +234,53 @@ def references_of(work: str, contents: int) -> Answers:
     result = called("index", RUN, folder / "store", folder, "--regions", "--cpu")
     assert result.code == 0, result
     return answers_of(str(folder / "store"))
+
+
+def command(*words: str) -> dict[str, Any]:
+    """Call a command of limner."""
+    result = called(*words)
+    return {"code": result.code, "out": result.out, "said": str(result), "refused": result.refused}
+
+
+def traces_of(store: str) -> dict[str, dict[str, list[str]]]:
+    """The bytes, in hex, by which each picture of a store can be known: by `NAME HASH` and by kind.
+
+    Of long values pieces are taken, since a file may hold a value in parts.
+    """
+    file = Path(store).parent.parent / "temporary" / "exported.jsonl"
+    file.unlink(missing_ok=True)
+    assert called("store", "export", store, file, "--to", "qdrant-jsonl").code == 0
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    file.unlink()
+    found: dict[str, dict[str, list[str]]] = {}
+    model = limner.load(RUN, device="cpu")
+    with limner.open_store(store, device="cpu") as opened:
+        for row in rows:
+            facts, vector = row["payload"], np.array(row["vector"], np.float32)
+            texts = facts["sentences"]
+            pixels = model.prepare_image(facts["path"])[None]
+            traces = {
+                "path": [facts["path"].encode()],
+                "key": [facts["id"].encode()],
+                "hash": [facts["sha256"].encode(), bytes.fromhex(facts["sha256"])],
+                "identity": [facts["identity"].encode()],
+                "metadata": [facts["metadata"]["note"].encode()],
+                "vector": [vector.tobytes()],
+                "thumbnail": _pieces(opened.thumbnail(facts["id"])),
+                "region features": _pieces(model.expect_reranker().region_features(pixels).tobytes()),
+                "sentence": [text.encode() for text in texts],
+                "vector of a sentence": [model.encode_texts([text])[0].tobytes() for text in texts],
+            }
+            found[f"{_name(facts['path'])} {facts['sha256'][:12]}"] = {
+                kind: [one.hex() for one in some] for kind, some in traces.items()
+            }
+    return found
+
+
+def _pieces(content: bytes, size: int = 24) -> list[bytes]:
+    # not the head, which those of other pictures share
+    start = len(content) // 4
+    return [content[at : at + size] for at in range(start, max(start + 1, len(content) - size), 97)]
 
 
 def state_in(found: Answers, references: Answers, store: str) -> State:
