@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.torture import disk, histories
-from benchmarks.torture.commands import called
 from benchmarks.torture.forks import EndedError, Forks, forks
 from benchmarks.torture.histories import Answers, State, Step
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.workshop import Workshop
 
-LENGTH, SHORT_LENGTH = 12, 5
+LENGTH = 12
 """Steps of a history."""
-_HOWS: tuple[disk.How, ...] = ("all", "names", "synced", "drawn", "drawn")
+HOWS: tuple[disk.How, ...] = ("all", "names", "synced", "drawn", "drawn")
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,11 @@ class Net:
             return {"told": None, "said": str(error), "well": False, "operations": 0}
         return done
 
+    def command(self, *words: object) -> dict[str, Any]:
+        """Call a command of limner in a process. Raises `EndedError` for a signal or a stack trace."""
+        result: dict[str, Any] = self.fork("benchmarks.torture.histories:command", *map(str, words))
+        return result
+
     def ask(self, store: Path) -> Answers:
         """Raises `EndedError` for a signal or a stack trace."""
         found: Answers = self.fork("benchmarks.torture.histories:answers_of", str(store))
@@ -61,7 +65,7 @@ class Net:
             return f"it ended: {error}"
         if said := histories.refused(now):
             # of the first step nothing need be there
-            return f"refused: {said}" if before["pictures"] or (folder / name / "told").exists() else ""
+            return f"refused: {said}" if before["pictures"] else ""
         state = histories.state_in(now, self.references, name)
         return histories.differs(now, histories.expected(state, self.references)) or histories.strays(
             # a reindexing leaves its source as it is
@@ -127,10 +131,11 @@ def stopped(one: Net, kind: Literal["kill", "full"], seed: int, tries: int) -> O
     return outcome
 
 
-def power_cuts(one: Net, seed: int, tries: int) -> Outcome:
+def power_cuts(one: Net, seed: int, tries: int, hows: tuple[disk.How, ...] = HOWS) -> Outcome:
     """Cut the power at drawn moments of a history, with what nobody had waited for lost, kept or drawn.
 
-    A store that then says it is damaged must be whole after `limner store repair`; `repaired` counts them.
+    A store that then says it is damaged must be whole after `limner store repair`; `repaired` counts them. What was
+    erased does not come back.
     """
     outcome, rng, log = Outcome(), random.Random(seed), one.work / "log"
     log.unlink(missing_ok=True)
@@ -141,25 +146,52 @@ def power_cuts(one: Net, seed: int, tries: int) -> Outcome:
     recording.read(log)
     real = disk.read(one.work / "disk")
     replayed = recording.files(recording.moments, "all")
-    lost = [name for name in {*real, *replayed} if real.get(name) != replayed.get(name)]
-    outcome.expect(set(lost) <= recording.mapped(), f"history {seed}: the recording lacks {lost}")
+    lost = {Path(name).name for name in {*real, *replayed} if real.get(name) != replayed.get(name)}
+    outcome.expect(
+        lost <= recording.mapped(),
+        f"history {seed}: the recording lacks {lost}",
+    )
     states = [histories.START, *(later for *_, later in walked)]
     for number in range(tries):
         # each tenth behind the last answer, of which nothing may be lost
         moment = rng.randint(1, recording.moments) if number % 10 else recording.moments
-        how = rng.choice(_HOWS)
+        how = rng.choice(hows)
         told = len(recording.files(moment, "all").get("told") or b"")
         before, later = states[told], states[min(told + 1, len(walked))]
         when = f"power cut, {how}, at {moment} of {recording.moments} of history {seed}, step {told}"
-        cut = disk.written(recording.files(moment, how, number), one.work / "cut")
+        cut_files = recording.files(moment, how, number)
+        cut = disk.written(cut_files, one.work / "cut")
         outcome.count(f"cuts: {how}")
         if wrong := one.wrong(cut, before, later):
             if wrong.startswith("refused"):
-                repaired = called("store", "repair", cut / before["store"], "--cpu")
+                repaired = one.command("store", "repair", cut / before["store"], "--cpu")
                 outcome.count("repaired")
-                wrong = one.wrong(cut, before, later) or "" if repaired.code == 0 else f"{wrong}; {repaired}"
+                wrong = f"{wrong}; {repaired['said']}" if repaired["code"] else one.wrong(cut, before, later)
             outcome.expect(not wrong, f"{when}: {wrong}")
+        # read before the store was opened: that may have removed what the cut had brought back
+        left = _erased(walked[:told], before["store"], cut_files)
+        outcome.expect(not left, f"{when}: {left}")
     return outcome
+
+
+def _erased(done: list[tuple[Step, State, State]], store: str, files: dict[str, bytes | None]) -> str:
+    """Say which file of a store has a text that an erasure among some steps erased."""
+    states = [later for *_, later in done if later["store"] == store]
+    erasures = [later for step, _, later in done if step[0] == "erase" and later["store"] == store]
+    if not erasures:
+        return ""
+    earlier = [_texts(state) for state in states[: states.index(erasures[-1])]]
+    gone = set().union(*earlier) - _texts(erasures[-1])
+    for name, content in files.items():
+        if name.startswith(f"{store}/") and (
+            found := [text for text in gone if text.encode() in (content or b"")]
+        ):
+            return f"{found[0]!r} was erased and is in {name}"
+    return ""
+
+
+def _texts(state: State) -> set[str]:
+    return {text for one in state["pictures"].values() for text in (*one[1:3], *one[3])}
 
 
 def mutations(one: Net, seed: int, tries: int, *, killed: bool = False) -> Outcome:
@@ -268,8 +300,7 @@ def _repaired(one: Net, store: Path, found: Answers, rights: list[Answers], as_a
         return f"repair: {result['said']}"
     if wrong := histories.differs(now, {key: found[key] for key in found}):
         return f"a repair that was refused: {wrong}"
-    given = ("store", "repair", str(store), "--cpu", "--json", "--accept-loss")
-    result = one.fork("benchmarks.torture.histories:command", *given)
+    result = one.command("store", "repair", store, "--cpu", "--json", "--accept-loss")
     if result["code"] not in (0, 1):
         return "" if result["refused"] else f"repair: {result['said']}"
     report, left = json.loads(result["out"]), one.ask(store)
@@ -349,9 +380,7 @@ def backups(one: Net, seed: int) -> Outcome:
             shutil.rmtree(copy, ignore_errors=True)
             # a step that is done may not have been told yet
             since = told.stat().st_size - 1
-            result = one.fork(
-                "benchmarks.torture.histories:command", "store", "backup", str(store), str(copy)
-            )
+            result = one.command("store", "backup", store, copy)
             until = min(told.stat().st_size + 1, len(states) - 1)
             outcome.count("copies" if result["code"] == 0 else "refused copies")
             outcome.expect(result["code"] == 0 or result["refused"], f"history {seed}: {result['said']}")
@@ -385,7 +414,7 @@ _HISTORIES = 10
 _LONG: dict[str, Callable[[Net, int], Outcome]] = {
     "stops": lambda one, seed: stopped(one, "kill" if seed % 2 else "full", seed, 8),
     "power-cuts": lambda one, seed: power_cuts(one, seed, 100),
-    "mutations": lambda one, seed: mutations(one, seed, 50, killed=seed % 5 == 4),
+    "damage": lambda one, seed: mutations(one, seed, 50, killed=seed % 5 == 4),
     "erasures": lambda one, seed: erasures(one, seed),
     "backups": lambda one, seed: backups(one, seed),
 }

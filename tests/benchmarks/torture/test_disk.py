@@ -79,11 +79,13 @@ def test_killed_and_without_room_at_any_operation(fork: Forks, tmp_path: Path) -
         with pytest.raises(EndedError, match="signal 9"):
             fork(f"{HERE}:write_files", str(folder), "", 1, at)
         left = {"synced.partial"} if 1 < at < 5 else {"synced"} if at > 4 else set()
-        assert set(os.listdir(folder)) - {"unsynced.partial"} == left
+        assert {path.name for path in folder.iterdir()} - {"unsynced.partial"} == left
         # the operation itself, and all that need room after it
         (room := tmp_path / f"room-{at}").mkdir()
         told = fork(f"{HERE}:write_files", str(room), "", 2, at)
-        assert [one.partition(":")[0] for one in told[:-2]] == ["synced", "unsynced"][2 - (at < 7) - (at < 3) :]
+        assert [one.partition(":")[0] for one in told[:-2]] == ["synced", "unsynced"][
+            2 - (at < 7) - (at < 3) :
+        ]
         assert all("No space left on device" in one for one in told[:-2])
 
 
