@@ -35,7 +35,8 @@ def test_contents_of_two_stores_differ_by_a_row_a_vector_and_a_sentence(shop: Wo
 def test_a_store_that_is_damaged_is_found(shop: Workshop) -> None:
     store, _ = indexed(shop, shop.folder / "one")
     for path in store.rglob("*"):
-        if path.is_file():
+        # a kept model is linked from its run, which others use
+        if path.is_file() and path.stat().st_nlink == 1:
             path.write_bytes(b"")
     outcome = Outcome()
     contents_of(store, outcome, "damaged")
