@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.torture.commands import called, ended, started
-from benchmarks.torture.contents import contents_of, run_of
+from benchmarks.torture.contents import contents_of, expect_gone, run_of
 from benchmarks.torture.killing import listing
-from benchmarks.torture.kills import expect_gone
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.serving import expect_audit, picture, serving
 from benchmarks.torture.workshop import SENTENCES, Workshop, facts_of

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.torture.contents import contents_of
-from benchmarks.torture.kills import indexed
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.serving import Server, picture, serving
-from benchmarks.torture.workshop import SENTENCES, Workshop
+from benchmarks.torture.workshop import SENTENCES, Workshop, indexed
 from limner.client import Client
 from limner.errors import ServerError
 from limner.store.uploads import MARK

@@ -28,7 +28,7 @@ from limner.store.manifest import (
     read_manifest,
     texts_of,
 )
-from limner.store.path import StorePath, expect_own_files, reached, store_path
+from limner.store.path import StorePath, expect_own_files, reached, store_path, sync_folder
 from limner.store.rows import Rows
 from limner.store.snapshot import Snapshot, sound
 from limner.store.sqlite_rows import FILE, SqliteRows
@@ -100,6 +100,9 @@ class StoreFiles:
                 if keep is not None:
                     keep(Path(str(folder)) / MODEL_FOLDER)
                 if isinstance(folder, Path):
+                    # the names, too: those of the model, and that of the store's folder
+                    for place in (*folder.glob(f"{MODEL_FOLDER}/*"), *folder.glob(MODEL_FOLDER), folder.parent):
+                        sync_folder(place)
                     rows: Rows = SqliteRows.create(folder, texts_of(manifest))
                 else:
                     from limner.store.lance_rows import LanceRows  # an extra

@@ -3,6 +3,7 @@
     STORE/store.sqlite        texts, images, vectors, thumbnails, region features, sentences
     STORE/store.sqlite-wal    what has been committed and is not yet in it; SQLite makes, reads and removes it
     STORE/store.sqlite-shm    the index of that, for all processes that have the store open
+    STORE/store.commits       the number of commits: a file or a log that is older is one that was put back or damaged
 
 SQLite keeps what a store promises: a commit is whole or not there after a kill or a power cut (a write-ahead log,
 `synchronous=FULL`), readers have their moment beside a writer, values may be of any size, and a damaged file is an
@@ -32,6 +33,9 @@ from limner.store.rows import Picture, PictureRow, SentenceRow, State
 
 FILE = "store.sqlite"
 """Name of the file in the store's folder."""
+
+COMMITS = "store.commits"
+"""Name of the file with the number of commits."""
 
 PARTIAL = f".{FILE}.partial"
 """Its name while it is made."""
@@ -124,8 +128,12 @@ class SqliteRows:
             # one within another reads the same moment
             nested = connection.in_transaction
             if not nested:
+                # before the moment is chosen: a commit in between makes what is read newer than this, never older
+                done = _commits(self.folder)
                 connection.execute("BEGIN")
             try:
+                if not nested and _versions(connection) < done:
+                    raise _damaged(self.folder, f"it is older than its last commit, number {done}")
                 yield SqliteReading(self.folder, connection)
             finally:
                 if not nested:
@@ -416,7 +424,10 @@ class SqliteWriting:
                         for name, state in self._states.items()
                     ],
                 )
+                done = _versions(self._connection)
                 self._connection.commit()
+                # not before: a power cut may take this, and then it is older than the rows, which is no damage
+                (self._folder / COMMITS).write_text(f"{done}\n", encoding="ascii")
             self._states, self.pending = {}, 0
 
     def abandon(self) -> None:
@@ -507,6 +518,20 @@ def _state(connection: sqlite3.Connection, folder: Path, table: str) -> State:
     if found is None:
         raise _damaged(folder, f"the number of its {table} is gone")
     return State(found[0], found[1], int.from_bytes(found[2], "little"))
+
+
+def _versions(connection: sqlite3.Connection) -> int:
+    """The number of commits of both tables."""
+    found = connection.execute("SELECT sum(version) FROM states").fetchone()
+    return int(found[0] or 0)
+
+
+def _commits(folder: Path) -> int:
+    """The number of commits on record; 0 without a record, or with half of one."""
+    try:
+        return int((folder / COMMITS).read_bytes()[:20])
+    except (FileNotFoundError, ValueError):
+        return 0
 
 
 def _of_some(connection: sqlite3.Connection, select: str, values: Sequence[Any]) -> Iterator[Any]:
