@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from limner.data.records import Dataset
-from limner.store.files import StoreFiles
 from limner.server.audit import verify
+from limner.store.files import StoreFiles
 from tests.forked_commands import forked_limner
 from tests.search.fake import draw
 from tests.toy import draw_toys

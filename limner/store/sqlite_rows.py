@@ -69,7 +69,8 @@ CREATE TABLE regions (number INTEGER PRIMARY KEY, features BLOB NOT NULL);
 CREATE TABLE sentences (id TEXT PRIMARY KEY, text TEXT NOT NULL, path TEXT, vector_sum INTEGER NOT NULL,
   digest BLOB NOT NULL, vector BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX sentences_by_path ON sentences (path);
-INSERT INTO states VALUES ('pictures', 0, 0, zeroblob(16)), ('sentences', 0, 0, zeroblob(16));
+INSERT INTO states VALUES ('pictures', 0, 0, zeroblob(16)), ('sentences', 0, 0, zeroblob(16)),
+  ('texts', 0, 0, zeroblob(16));
 """
 
 
@@ -109,17 +110,18 @@ class SqliteRows:
 
     def text(self, name: str) -> str | None:
         """See `Rows.text`."""
-        with self._reading_connection() as connection:
-            found = connection.execute("SELECT text FROM texts WHERE name=?", (name,)).fetchone()
-            return None if found is None else str(found[0])
+        with self.reading() as reading:
+            return reading.text(name)
 
     def set_text(self, name: str, text: str | None) -> None:
         """See `Rows.set_text`."""
         with self._writing_connection() as connection:
-            if text is None:
-                connection.execute("DELETE FROM texts WHERE name=?", (name,))
-            else:
-                connection.execute("INSERT OR REPLACE INTO texts VALUES (?, ?)", (name, text))
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM texts WHERE name=?", (name,))
+            if text is not None:
+                connection.execute("INSERT INTO texts VALUES (?, ?)", (name, text))
+            connection.execute("UPDATE states SET version = version + 1 WHERE name='texts'")
+            _commit(connection, self.folder)
 
     @contextmanager
     def reading(self) -> Iterator["SqliteReading"]:
@@ -263,6 +265,11 @@ class SqliteReading:
 
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self._folder, self._connection = folder, connection
+
+    def text(self, name: str) -> str | None:
+        """One of the texts of that moment."""
+        found = self._connection.execute("SELECT text FROM texts WHERE name=?", (name,)).fetchone()
+        return None if found is None else str(found[0])
 
     def state(self, table: str) -> State:
         """See `Reading.state`."""
@@ -424,10 +431,7 @@ class SqliteWriting:
                         for name, state in self._states.items()
                     ],
                 )
-                done = _versions(self._connection)
-                self._connection.commit()
-                # not before: a power cut may take this, and then it is older than the rows, which is no damage
-                (self._folder / COMMITS).write_text(f"{done}\n", encoding="ascii")
+                _commit(self._connection, self._folder)
             self._states, self.pending = {}, 0
 
     def abandon(self) -> None:
@@ -520,8 +524,15 @@ def _state(connection: sqlite3.Connection, folder: Path, table: str) -> State:
     return State(found[0], found[1], int.from_bytes(found[2], "little"))
 
 
+def _commit(connection: sqlite3.Connection, folder: Path) -> None:
+    done = _versions(connection)
+    connection.commit()
+    # not before: a power cut may take this, and then it is older than the rows, which is no damage
+    (folder / COMMITS).write_text(f"{done}\n", encoding="ascii")
+
+
 def _versions(connection: sqlite3.Connection) -> int:
-    """The number of commits of both tables."""
+    """The number of all commits."""
     found = connection.execute("SELECT sum(version) FROM states").fetchone()
     return int(found[0] or 0)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import limner as library
-from limner.store.conditions import Condition
 from limner.search.query import Query
+from limner.store.conditions import Condition
 from limner.store.files import StoreFiles
 from tests.cli.command import Limner, refused
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.search.fake import vectors_of
 from limner.errors import SettingsError
+from limner.server import audit
+from limner.server.audit import AuditLog
 from limner.store.entry import StoredImage
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.uploads import Uploads
-from limner.server import audit
-from limner.server.audit import AuditLog
 from tests.cli.command import Limner, refused
+from tests.search.fake import vectors_of
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import limner
-from limner.store.contents import region_features
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError
 from limner.export.exported import ExportedModel, load_export
@@ -24,6 +23,7 @@ from limner.models.local_matching import LocalMatchingSettings
 from limner.models.pretrained import PretrainedSettings
 from limner.models.text_tower import TextTowerSettings
 from limner.search.index import index_pictures
+from limner.store.contents import region_features
 from limner.store.files import store_for
 from limner.training.recipe import Recipe
 from tests import toy

@@ -152,12 +152,12 @@ def test_a_damaged_vector_is_lost_and_said(file: Path) -> None:
     files, _ = indexed(file)
     entry = next(entry for path, entry in files.entries().items() if path.endswith("/11.png"))
     row = vectors_of(files, [entry.id])[0].tobytes()
-    for data in (file.parent / "store" / "pictures-1.lance" / "data").iterdir():
-        content = bytearray(data.read_bytes())
-        if (place := content.find(row)) >= 0:
-            content[place + 5] ^= 0x20
-            data.write_bytes(content)
-    broken = StoreFiles.open(files.folder, check=False)
+    files.rows.close()
+    data = file.parent / "store" / "store.sqlite"
+    content = bytearray(data.read_bytes())
+    content[content.index(row) + 5] ^= 0x20
+    data.write_bytes(content)
+    broken = StoreFiles.open(files.folder)
     assert not verify(broken).sound
     model = foreign_model(broken)
     assert model is not None

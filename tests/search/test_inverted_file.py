@@ -1,14 +1,13 @@
 """Lists of codes against exact search, and against a slow twin that reads them one by one."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from limner.search.table import ROW
 
 from limner.search import inverted_file
 from limner.search.approximate import proposer_for, trial
@@ -19,7 +18,7 @@ from limner.store import scratch
 from limner.store.conditions import Condition
 from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
-from limner.store.snapshot import Snapshot
+from limner.store.snapshot import Columns, Snapshot
 from limner.store.vectors import Vectors
 from tests.search.fake import DIM, FakeEncoder, unit, vectors_of
 
@@ -37,7 +36,12 @@ def drawn(rng: np.random.Generator, count: int, dim: int = 16, clusters: int = 3
 
 def snapshot_of(matrix: Rows, numbers: Rows | None = None) -> Snapshot:
     numbers = np.arange(len(matrix)) if numbers is None else numbers
-    return Snapshot(1, Vectors(matrix, on_disk=True), pa.table({ROW: pa.array(numbers, pa.uint64())}))
+    return Snapshot(Vectors(matrix, on_disk=True), columns_of(numbers))
+
+
+def columns_of(numbers: Rows) -> Columns:
+    """Facts of rows of which only the numbers are looked at."""
+    return replace(Columns.of([]), numbers=numbers)
 
 
 def lists_of(matrix: Rows, **given: Any) -> InvertedFile:
@@ -205,13 +209,12 @@ def test_follows_changes(data: st.DataObject) -> None:
         assert lists.update(snapshot) == 0
 
 
-def test_rows_of_another_table_are_others() -> None:
+def test_rows_of_another_store_are_others() -> None:
     matrix = drawn(np.random.default_rng(6), 2000).astype(np.float32)
-    numbers = pa.table({ROW: pa.array(np.arange(2000), pa.uint64())})
+    numbers = columns_of(np.arange(2000))
     lists = InvertedFile()
-    lists.update(Snapshot(1, Vectors(matrix, on_disk=True), numbers, table=("store", "pictures")))
-    # an erasure has written them anew, in another order
-    after = Snapshot(2, Vectors(matrix[::-1].copy(), on_disk=True), numbers, table=("store", "pictures-2"))
+    lists.update(Snapshot(Vectors(matrix, on_disk=True), numbers, store="one"))
+    after = Snapshot(Vectors(matrix[::-1].copy(), on_disk=True), numbers, store="other")
     assert lists.update(after) == 2000
     assert lists._list_of.tolist() == lists_of(after.matrix)._list_of.tolist()
 
@@ -285,7 +288,7 @@ def test_a_store_that_has_shrunk_lets_its_lists_go(store: StoreFiles) -> None:
     engine.answer(Query(text="blue"))
     assert isinstance(engine._approximate, InvertedFile)
     engine._approximate.wait()
-    assert store.snapshot().table == (store.manifest.id, store.manifest.table("pictures"))
+    assert store.snapshot().store == store.manifest.id
     engine.approximate_from = len(store.snapshot().vectors) + 1
     expected = engine.answer(Query(text="blue")).hits
     assert engine._approximate is None

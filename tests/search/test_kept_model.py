@@ -23,7 +23,7 @@ from limner.search.store import Store
 from limner.store import kept_model
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
-from limner.store.manifest import IN_STORE, read_manifest
+from limner.store.manifest import IN_STORE
 from limner.store.verify import verify
 from limner.training.log import EpochEnded, Event
 from limner.training.loop import train
@@ -107,20 +107,20 @@ def test_verify_reads_the_model(run: Path, pictures: list[Path], tmp_path: Path,
         shutil.copyfile(best(run), kept)
     elif damage == "calibration":
         kept.write_bytes(content)
-        (tmp_path / "store" / "calibration.json").write_text("{}")
+        files.rows.set_text("calibration", "{}")
     report = verify(files)
     assert not report.sound
     kind = "calibration" if damage == "calibration" else "model"
     assert list(report.found) == [kind]
     # the tables are not written anew for it
     before = {path: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()}
-    opened = StoreFiles.open(tmp_path / "store", check=False)
+    opened = StoreFiles.open(tmp_path / "store")
     repaired = repair(opened, lambda: pytest.fail("nothing to encode"))
     assert {path: path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()} == before
     assert (repaired.pictures, repaired.repaired, repaired.loses) == (4, (), False)
     [said] = repaired.beside
     assert re.search(
-        "fit it anew.*calibration.json" if kind == "calibration" else "put its file back.*model", said
+        "fit it anew.*calibration" if kind == "calibration" else "put its file back.*model", said
     )
 
 
@@ -134,7 +134,7 @@ def test_the_run_may_be_replaced_moved_and_deleted(
     limner.index(run, store, pictures)
     kept = store / "model" / best(run).name
     assert kept.samefile(best(run)) == links
-    assert (read_manifest(store).run, read_manifest(store).kept_from) == (IN_STORE, str(run))
+    assert (StoreFiles.open(store).manifest.run, StoreFiles.open(store).manifest.kept_from) == (IN_STORE, str(run))
     before, content = found(store), kept.read_bytes()
     replace_best(run)
     assert (found(store), kept.read_bytes()) == (before, content)
@@ -154,7 +154,7 @@ def test_without_a_model_the_store_needs_its_run(run: Path, pictures: list[Path]
     store = tmp_path / "store"
     limner.index(run, store, pictures, keep_model=False)
     assert not (store / "model").exists()
-    assert read_manifest(store).run == str(run)
+    assert StoreFiles.open(store).manifest.run == str(run)
     before = found(store)
     run.rename(tmp_path / "moved")
     with pytest.raises(StoreError, match="cannot be loaded"):
@@ -220,7 +220,7 @@ if at == "copying":
 elif at == "naming":
     kept_model.write_text = kill
 else:
-    store_files.write_manifest = kill
+    store_files.SqliteRows.create = kill
 limner.index(run, store, pictures)
 """
 

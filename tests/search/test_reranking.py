@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from limner.search.table import Table
 from PIL import Image
 
 import limner
@@ -113,10 +112,8 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
     together = Store(engine).search(QUERY, k=12, rerank="all", explain=True)
     monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
     monkeypatch.setattr("limner.inference.rerank_co_attention._MEETINGS", 60)
-    with monkeypatch.context() as unread:
-        unread.setattr(Table, "all", lambda *_: pytest.fail("a scan for a few"))
-        by_key = Store(engine).search(QUERY, k=11, rerank=11)
-    monkeypatch.setattr("limner.search.table._FEW", 0)
+    by_key = Store(engine).search(QUERY, k=11, rerank=11)
+    monkeypatch.setattr("limner.store.sqlite_rows._AT_ONCE", 2)
     apart = Store(engine).search(QUERY, k=12, rerank="all", explain=True)
     ids = {hit.id for hit in by_key}
     assert [hit.id for hit in by_key] == [hit.id for hit in apart if hit.id in ids]

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -69,28 +68,6 @@ def test_what_is_a_trace() -> None:
     assert len(traces) == 3
     traces.add_bytes("thumbnail", bytes(4000))
     assert (len(traces), traces.short) == (3, 3)
-
-
-def test_traces_of_rows() -> None:
-    schema = pa.schema(
-        [
-            ("sha256", pa.string()),
-            ("segment", pa.string()),
-            ("digest", pa.binary(16)),
-            ("vector", pa.list_(pa.float32(), 4)),
-            ("size", pa.int64()),
-        ]
-    )
-    row = {
-        "sha256": "0123456789abcdef" * 4,
-        "segment": "the name of a segment",
-        "digest": bytes(range(16)),
-        "vector": [0.1, 0.2, 0.3, 0.4],
-        "size": 7,
-    }
-    traces = Traces()
-    traces.add_rows(pa.Table.from_pylist([row, {**row, "digest": None}], schema=schema), besides=["segment"])
-    assert sorted(traces.kinds.values()) == ["digest", "sha256", "sha256", "vector"]
 
 
 def test_many_that_end_alike(tmp_path: Path) -> None:

@@ -8,9 +8,7 @@ from pydantic import SecretStr
 
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.store.erase import erase
 from limner.search.store import Store
-from limner.store.files import StoreFiles
 from limner.server import audit_routes, routes_items
 from limner.server.app import create_app
 from limner.server.audit import AuditLog, ErasableLog, verify
@@ -18,6 +16,8 @@ from limner.server.audit_routes import asked_of
 from limner.server.problems import ENDED
 from limner.server.routes_search import SearchBody
 from limner.server.settings import ServerSettings
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
 from limner.store_reports import ErasureReport
 from tests.search.fake import draw
 from tests.server.serving import COUNT, HOME, added_to, base64_of, problem

@@ -6,10 +6,10 @@ from platform import python_version
 import pytest
 import torch
 from fastapi.testclient import TestClient
+from limner.search.store_probe import changed_at
 
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.search.store_probe import changed_at
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from tests.server.serving import COUNT, base64_of

@@ -18,11 +18,11 @@ from pydantic import SecretStr
 
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.store.files import StoreFiles
 from limner.server import audit
 from limner.server.app import create_app
 from limner.server.audit import verify
 from limner.server.settings import ServerSettings
+from limner.store.files import StoreFiles
 from tests.server.running import running
 from tests.server.serving import COUNT, HOME, problem
 from tests.server.test_counters import value

@@ -20,14 +20,14 @@ from limner.errors import StoreError
 from limner.search import store_probe
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.store.lock import WriterLock
 from limner.search.store import Store
-from limner.store.files import StoreFiles
-from limner.store.path import expect_writable
 from limner.server import health
 from limner.server.app import create_app
 from limner.server.health import Probe
 from limner.server.settings import ServerSettings
+from limner.store.files import StoreFiles
+from limner.store.lock import WriterLock
+from limner.store.path import expect_writable
 from tests.search.fake import DIM, FakeEncoder, draw
 from tests.server.running import running
 from tests.server.serving import COUNT, problem, toy_engine

@@ -12,7 +12,6 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from starlette.types import Message
 
-from tests.search.fake import vectors_of
 from limner.client import Client
 from limner.data.images import decode, open_rgb
 from limner.search.engine import Engine
@@ -23,7 +22,7 @@ from limner.server.app import create_app
 from limner.server.pictures import Decoding, check_pixels, readers, send_picture
 from limner.server.problems import RefusedError
 from limner.server.settings import ServerSettings
-from tests.search.fake import draw
+from tests.search.fake import draw, vectors_of
 from tests.server.running import running
 from tests.server.serving import HOME, problem
 

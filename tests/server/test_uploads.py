@@ -10,12 +10,12 @@ import pytest
 
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.store.entry import key_of
-from limner.store.erase import erase
 from limner.search.index import index_pictures
 from limner.server import uploads
 from limner.server.problems import RefusedError
 from limner.server.uploads import Changes, shown_name, writable
+from limner.store.entry import key_of
+from limner.store.erase import erase
 from tests.search.fake import draw
 from tests.server.serving import COUNT, HOME, added_to
 

@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from limner.errors import SettingsError, StoreError
-from limner.store.erase import erase
 from limner.search.foreign_vectors import index_vectors, read_vectors, store_of_vectors
-from limner.store.files import StoreFiles
 from limner.site import write, write_site
 from limner.site.tower import TOWERS
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
 
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
