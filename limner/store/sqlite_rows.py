@@ -160,6 +160,11 @@ class SqliteRows:
                     f"{self.folder}: another process has been reading for {_WAIT:g} s what is to be erased; call it "
                     "again when that is done"
                 )
+        # SQLite waits for the disk before the log is cut off, not after it: a power cut could bring it back
+        with _told(self.folder):
+            for place in (Path(f"{self.path}-wal"), self.folder):
+                if place.exists():
+                    sync_folder(place)
 
     def faults(self) -> list[str]:
         """See `Rows.faults`."""
@@ -570,7 +575,10 @@ _TROUBLES: dict[int, StoreTrouble] = {
 
 
 def _damaged(folder: Path, reason: str) -> StoreError:
-    return StoreError(f"{folder}: is damaged ({reason}); look at it with `limner store verify`", "damaged")
+    # no repair reads what SQLite cannot, or brings back what a log has lost
+    return StoreError(
+        f"{folder}: is damaged ({reason}); put back a copy of the store, or index into a new folder", "damaged"
+    )
 
 
 @contextmanager
