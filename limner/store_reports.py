@@ -118,16 +118,8 @@ class Repair(ResponseModel):
     lost_sentences: tuple[str, ...] = ()
     """Texts of sentences that are damaged, or whose picture is lost."""
 
-    foreign: tuple[str, ...] = ()
-    """Names of tables that were those of another store, or earlier ones of this: none of their rows is kept."""
-
     missing: tuple[str, ...] = ()
-    """Tables whose rows are not those of the last commit, with the number that can be read: whose the others were
-    nobody can tell. Also tables with several rows of one key, of which one is kept."""
-
-    earlier: int = 0
-    """Rows of a version that nothing shows to be that of the last commit: what was deleted or changed since may be
-    there again."""
+    """Tables whose rows are not those of the last commit, with their number: whose the others were nobody can tell."""
 
     beside: tuple[str, ...] = ()
     """Damage of the store's model or a calibration, which no repair makes again, and what to do about it."""
@@ -135,7 +127,7 @@ class Repair(ResponseModel):
     @property
     def loses(self) -> bool:
         """True if anything is lost, or may be."""
-        return bool(self.lost or self.lost_sentences or self.foreign or self.missing)
+        return bool(self.lost or self.lost_sentences or self.missing)
 
 
 class Remains(ResponseModel):

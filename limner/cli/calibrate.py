@@ -119,7 +119,8 @@ def _of_dataset(
 def _of_store(
     run: "TrainedModel", store: "StoreFiles", threshold: float, rerank: "First | None"
 ) -> CalibrationReport:
-    from limner.search.calibration import calibrate_store, write_store_calibration
+    from limner.search.calibration import calibrate_store
+    from limner.store.calibration import write_store_calibration
 
     with counting_each("pairs") as progress:
         found = calibrate_store(run, store, threshold=threshold, rerank=rerank, progress=progress)
@@ -129,9 +130,9 @@ def _of_store(
         err.print(f"{found.left_out:,} sentences of the splits train and test took no part")
     if made.remark is not None:
         err.print(made.remark)
-    written = write_store_calibration(store, made)
-    out.print(f"written to {written}")
-    return _result(made, made.reliability, written)
+    write_store_calibration(store, made)
+    out.print(f"written into {store.folder}")
+    return _result(made, made.reliability, store.folder)
 
 
 def _check(run: "TrainedModel", folder: object, data: str, split: str) -> CalibrationReport:

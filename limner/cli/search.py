@@ -128,9 +128,9 @@ def search_command(
         _check_vectors(text, image, like, sheet, queries, sentences=sentences, explain=explain)
     if group not in (None, "identity", "near"):
         raise SettingsError(f"--group: expected 'identity' or 'near', got {group!r}")
-    from limner.store.conditions import Condition
     from limner.search.query import Query
     from limner.search.store import open_store
+    from limner.store.conditions import Condition
 
     named = None if vectors is None else _named_vectors(vectors)
     query = Query(

@@ -16,9 +16,9 @@ from limner.errors import DataError, SettingsError
 from limner.store_reports import ErasureReport, GraphRecall, Repair, StoreExport, Verification
 
 if TYPE_CHECKING:
+    from limner.server.audit import ErasableLog
     from limner.store.entry import StoredImage
     from limner.store.files import StoreFiles
-    from limner.server.audit import ErasableLog
     from limner.types import Encoder
 
 app = group("List, delete, erase, verify, back up, export, repair and compact the pictures of a store.")
@@ -28,8 +28,8 @@ app = group("List, delete, erase, verify, back up, export, repair and compact th
 def info_command(store: StoreFolder) -> StoreFacts:
     """Describe a store: its model, number of pictures, and size on disk."""
     from limner.search.foreign_vectors import foreign_model
-    from limner.store.manifest import IN_STORE, MODEL_FOLDER
     from limner.store.files import StoreFiles
+    from limner.store.manifest import IN_STORE, MODEL_FOLDER
     from limner.store.path import size_of
 
     opened = StoreFiles.open(store)
@@ -228,7 +228,7 @@ def verify_command(
     from limner.store.verify import BESIDE, DAMAGE, STALE, verify
 
     # unchecked: what is damaged is to be told, and not to end it
-    opened = StoreFiles.open(store, check=False)
+    opened = StoreFiles.open(store)
     with counting("pictures") as progress:
         # more threads than cores, since they wait for the disk; no more than 16 files at once
         report = verify(opened, hashes=hashes, workers=min(16, 2 * (os.cpu_count() or 1)), progress=progress)
@@ -329,11 +329,11 @@ def repair_command(
 
     def model() -> "Encoder":
         from limner.search.foreign_vectors import foreign_model
-        from limner.search.stored_model import load_stored_model
+        from limner.store.stored_model import load_stored_model
 
         return foreign_model(opened) or load_stored_model(run or opened.run, opened, device=device(cpu))
 
-    opened = StoreFiles.open(store, check=False)
+    opened = StoreFiles.open(store)
     with counting("pictures") as progress:
         report = repair(opened, model, accept_loss=accept_loss, progress=progress)
     _print_repair(store, report)
@@ -350,15 +350,8 @@ def _print_repair(store: Path, report: Repair) -> None:
         out.print(f"{would}lost: {path}: {reason}")
     for text in report.lost_sentences:
         out.print(f"{would}lost: the sentence {text!r}")
-    for table in report.foreign:
-        out.print(f"{would}left out: {table}.lance, a table of another store, or an earlier one")
     for text in report.missing:
         out.print(f"{would}lost: {text}")
-    if report.earlier:
-        out.print(
-            f"{report.earlier} rows are of a version that nothing shows to be that of the last commit: what was "
-            "deleted or changed since may be there again"
-        )
     for text in report.beside:
         out.print(f"not repaired: {text}")
     if report.applied:
@@ -376,29 +369,17 @@ def _print_repair(store: Path, report: Repair) -> None:
 
 
 @command(app, "compact")
-def compact_command(
-    store: StoreFolder,
-    purge: Annotated[
-        bool,
-        typer.Option("--purge", help="Erase what was deleted earlier, as `limner store erase STORE` does."),
-    ] = False,
-) -> Compacted:
-    """Merge the small files that many changes leave; searches can continue meanwhile."""
-    from limner.store.erase import erase
+def compact_command(store: StoreFolder) -> Compacted:
+    """Write a store's file anew without what was deleted, and give its room back to the disk; searches continue."""
     from limner.store.files import StoreFiles
     from limner.store.path import size_of
 
     opened = StoreFiles.open(store)
     before = size_of(store)
-    opened.compact()
-    if purge:
-        # more than compacting: a table of a new generation, in which the deleted rows have never been
-        erase(opened)
+    with opened.writing():
+        opened.rows.scrub()
     after = size_of(store)
     out.print(f"{store}: {len(opened)} pictures, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB")
-    if not purge:
-        # a day: readers may still be at an older version
-        out.print("what is replaced or deleted stays on the disk for a day or longer, or until --purge")
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
 
 

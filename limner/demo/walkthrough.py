@@ -30,11 +30,11 @@ from limner.recipes.change import change
 from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.store.manifest import FILE as MANIFEST
-from limner.store.manifest import check_empty, read_manifest
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.search.with_model import store_of_run
+from limner.store.files import StoreFiles, has_store
+from limner.store.manifest import check_empty
 from limner.training.log import Event
 from limner.training.loop import train
 
@@ -131,8 +131,8 @@ def _claim(folder: Path) -> None:
                     f"--out {folder}: holds '{name}', which is not of a demo; name a new or empty folder"
                 )
     store = folder / "store"
-    if (store / MANIFEST).exists():
-        read_manifest(store)
+    if has_store(store):
+        StoreFiles.open(store)
         if not (folder / "run" / RUN_FILE).exists():
             raise SettingsError(
                 f"--out {folder}: the run that its store was built with is gone; remove {store}, or name a new folder"

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Literal, TypeVar
 
 import numpy as np
-import pyarrow.compute as pc
 from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
@@ -21,9 +20,9 @@ from limner.search.query import Query
 from limner.search.query_vectors import Compose, query_vectors
 from limner.search.ranking import Ranking
 from limner.search.sentences import SentenceTable
-from limner.store.snapshot import Snapshot, check_time, without
 from limner.search.stage_times import timed
 from limner.store.files import StoreFiles
+from limner.store.snapshot import Snapshot, check_time, without
 from limner.store.vectors import Found
 from limner.types import Encoder, Reranker
 from limner.wire import (
@@ -212,7 +211,8 @@ class Engine:
     def info(self, *, max_k: int | None = None, changes: bool = True, adds: bool = True) -> StoreInfo:
         """Describe the store, its model and its limits; a server passes its own limits."""
         snapshot = self.files.snapshot()
-        taken = pc.min_max(snapshot.columns["taken"]).as_py()
+        taken = snapshot.columns.taken
+        times = taken[~np.isnat(taken)]
         sentences = self.sentence_count
         reranks = self._reranker() is not None
         return StoreInfo(
@@ -233,8 +233,8 @@ class Engine:
             fields=tuple(self.fields()),
             sentences=sentences,
             examples=tuple(self._examples(snapshot)) if sentences else (),
-            identities=snapshot.columns["identity"].null_count < len(snapshot.vectors),
-            times=(taken["min"].isoformat(), taken["max"].isoformat()) if taken["min"] else None,
+            identities=any(one is not None for one in snapshot.columns.identities),
+            times=(times.min().item().isoformat(), times.max().item().isoformat()) if len(times) else None,
             approximate=self._approximate_info(snapshot),
         )
 
@@ -318,9 +318,9 @@ class Engine:
             is_composed = self.compose is not None and query.has_both
             own = snapshot.rows_of(query.image) if is_composed else []
             if query.like is not None:
-                own = [self.files.row_of(snapshot, query.like)]
+                own = [snapshot.expect_row(query.like)]
             # whoever has marked an image has seen it; what is left is what there is to look at
-            marked = [self.files.row_of(snapshot, key) for key in (*query.right, *query.wrong)]
+            marked = [snapshot.expect_row(key) for key in (*query.right, *query.wrong)]
             rows = without(rows, [*own, *marked])
             count = len(rows) if first == "all" else min(first, len(rows))
             # a probability compares a hit with the first of the ranking, whatever `k` is
@@ -439,7 +439,7 @@ class Engine:
         if proposed is None or like is None:
             return proposed
         found, scores = proposed
-        others = found != self.files.row_of(snapshot, like)
+        others = found != snapshot.expect_row(like)
         return found[others], scores[others]
 
     def _around(self) -> int:

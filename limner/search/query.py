@@ -11,8 +11,8 @@ from jaxtyping import Float
 from limner.data.images import local_time
 from limner.errors import DataError, SettingsError
 from limner.query_arguments import where_strings
-from limner.store.conditions import Condition
 from limner.search.feedback import keys_by_mark
+from limner.store.conditions import Condition
 from limner.types import ImageSource, Pixels
 from limner.wire import (
     Grouping,

@@ -7,9 +7,9 @@ import numpy as np
 from limner.errors import DataError, LimnerError
 from limner.search.feedback import moved
 from limner.search.query import Query, joined
-from limner.store.snapshot import Snapshot
 from limner.search.stage_times import timed
 from limner.store.files import StoreFiles
+from limner.store.snapshot import Snapshot
 from limner.types import Encoder
 
 Compose = Callable[[np.ndarray, Sequence[str]], np.ndarray]
@@ -37,7 +37,7 @@ def query_vectors(
                 known = query.pixels
                 pictures[number] = encoder.prepare_image(query.image) if known is None else known
             if query.like is not None:
-                stored[number] = snapshot.vectors[files.row_of(snapshot, query.like)]
+                stored[number] = snapshot.vectors[snapshot.expect_row(query.like)]
             if query.vector is not None:
                 if query.vector.shape != (files.dim,):
                     raise DataError(
@@ -80,7 +80,7 @@ def _moved(
         return vector
     try:
         right, wrong = (
-            snapshot.vectors[[files.row_of(snapshot, key) for key in keys]]
+            snapshot.vectors[[snapshot.expect_row(key) for key in keys]]
             for keys in (query.right, query.wrong)
         )
         return moved(vector, right, wrong)

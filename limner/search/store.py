@@ -19,20 +19,21 @@ from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPic
 from limner.export.exported import ExportedModel
 from limner.judgements import Marks
 from limner.query_arguments import query_arguments, where_strings
-from limner.store.conditions import Condition
 from limner.search.engine import Engine
-from limner.store.entry import StoredImage, key_of
-from limner.store.erase import erase
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
-from limner.store.manifest import IN_STORE
 from limner.search.query import Query
 from limner.search.query_vectors import Compose
-from limner.search.store_calibration import calibration_for
+from limner.store.calibration import calibration_for
+from limner.store.conditions import Condition
+from limner.store.contents import thumbnails
+from limner.store.entry import StoredImage, key_of
+from limner.store.erase import erase
 from limner.store.files import StoreFiles
+from limner.store.manifest import IN_STORE
 from limner.store.path import StorePath, is_remote
-from limner.search.stored_model import as_stored, load_stored_model
+from limner.store.stored_model import as_stored, load_stored_model
 from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
@@ -94,7 +95,7 @@ class Store:
 
     def close(self) -> None:
         """Release the rows in memory; a later call reads them again."""
-        # no more than this: LanceDB has nothing that must be closed, and a server may still hold this store
+        # no more than this: a server may still hold this store
         self.files.forget()
 
     def search(
@@ -294,7 +295,7 @@ class Store:
     def thumbnail(self, id: str) -> bytes:
         """Return a small JPEG of an image. Raises what `image` raises."""
         # `StoreFiles.add` may be given no thumbnails; an unknown key ends in `_stored`'s error
-        return self.files.thumbnails([id])[0] or small_bytes(self._stored(id))
+        return thumbnails(self.files, [id])[0] or small_bytes(self._stored(id))
 
     def info(self) -> StoreInfo:
         """Describe the store, its model and its limits."""
@@ -357,7 +358,7 @@ def _model(files: StoreFiles, run: str | Path | None, device: str | None) -> "Tr
 def _compose(files: StoreFiles, model: "TrainedModel | ExportedModel") -> Compose | None:
     if isinstance(model, ExportedModel):
         return None
-    from limner.search.kept_model import inversion_for
+    from limner.store.kept_model import inversion_for
 
     inversion = inversion_for(files, model)
     return None if inversion is None else partial(inversion.compose, model.model, model.tokenizer)

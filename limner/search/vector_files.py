@@ -11,6 +11,7 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,7 @@ import pyarrow.parquet as pq
 from jaxtyping import Float
 
 from limner.errors import DataError
-from limner.search.lancedb_import import lancedb
 from limner.search.store_export import INDEX, ROWS, flat_header
-from limner.search.table import matrix_of
 
 _FACTS = ("path", "identity", "taken", "metadata")
 
@@ -55,7 +54,7 @@ def read_lance(path: Path) -> VectorRows:
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
     try:
-        table = lancedb().connect(str(path.absolute().parent)).open_table(path.stem)
+        table = import_module("lancedb").connect(str(path.absolute().parent)).open_table(path.stem)
         there = [name for name in (*_FACTS, "vector") if name in table.schema.names]
         rows = table.search().select(there).to_arrow()
     # LanceDB has no error of its own: which one a damaged file raises depends on where it is damaged
@@ -161,7 +160,10 @@ def _matrix(path: Path, column: pa.ChunkedArray) -> np.ndarray:
         if column.null_count:
             raise ValueError
         # the first row's width, which all others must have: an Arrow list may be of any length
-        return matrix_of(column.cast(pa.list_(kind.value_type, len(column[0]))), len(column[0]))
+        width = len(column[0])
+        rows = column.cast(pa.list_(kind.value_type, width)).combine_chunks()
+        matrix: np.ndarray = rows.flatten().to_numpy().reshape(-1, width)
+        return matrix
     except (pa.ArrowException, TypeError, ValueError):
         raise DataError(f"{path}: 'vector' must have one list of the same length in each row") from None
 

@@ -12,10 +12,9 @@ from limner.inference.hub_runs import run_of_name
 from limner.inference.import_model import FILE, import_model
 from limner.inference.precision import InferenceEngine, Precision
 from limner.inference.trained import RUN_FILE, TrainedModel, load_model
-from limner.search.kept_model import keep_model as keep
-from limner.store.manifest import FILE as MANIFEST
+from limner.store.files import StoreFiles, has_store, store_for
+from limner.store.kept_model import keep_model as keep
 from limner.store.manifest import IN_STORE, MODEL_FOLDER, check_empty
-from limner.store.files import StoreFiles, store_for
 from limner.store.path import StorePath, is_remote, reached
 
 
@@ -30,10 +29,9 @@ def store_of_run(
     """Open the store in a folder, or make one there that holds the model of a run.
 
     A new store names the run by its path, and needs it there, if `keep_model` is False and on an object storage. Raises
-    `StoreError` as `limner.store.files.store_for` and `limner.search.kept_model.keep_model`.
+    `StoreError` as `limner.store.files.store_for` and `limner.store.kept_model.keep_model`.
     """
-    with reached(folder, "read"):
-        is_there = (folder / MANIFEST).exists()
+    is_there = has_store(folder)
     if is_there:
         files = StoreFiles.open(folder)
         _expect_model(files, encoder, run)
@@ -69,9 +67,7 @@ def run_for_store(source: str, folder: StorePath) -> Path | None:
 
     Raises `CheckpointError` for a repository that cannot be had.
     """
-    with reached(folder, "read"):
-        has_manifest = (folder / MANIFEST).exists()
-    if has_manifest:
+    if has_store(folder):
         manifest = StoreFiles.open(folder).manifest
         # a store with its own pair needs the hub no more
         if manifest.run == IN_STORE and manifest.kept_from is None:
@@ -99,9 +95,7 @@ def store_with_model(
             f"{folder}: a model is imported into a store on this machine's disk; for an object storage import it first "
             f"(limner import {source} RUN) and index with the run"
         )
-    with reached(folder, "read"):
-        has_manifest = (folder / MANIFEST).is_file()
-    if has_manifest:
+    if has_store(folder):
         return _opened(source, folder, device, engine, precision)
     with reached(folder):
         if folder.exists():

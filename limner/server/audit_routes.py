@@ -12,13 +12,12 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limner.errors import SettingsError, StoreError
-from limner.store.manifest import read_manifest
-from limner.store.files import StoreFiles
 from limner.server.access import route_of, token_name
 from limner.server.audit import AuditLog
 from limner.server.batching import GONE
 from limner.server.limits import Buckets, address_of, client_of, route_path
 from limner.server.problems import ENDED, RECORDED, REFUSED_FOR, RefusedError, refused
+from limner.store.files import StoreFiles
 
 AUDITED = {
     "POST /v1/search": "search",
@@ -129,7 +128,6 @@ class Record:
     def __init__(self, audit: AuditLog, files: StoreFiles, scope: Scope) -> None:
         self.audit, self.files, self.scope = audit, files, scope
         # what was erased before it is none of its concern
-        self._since = files.manifest
         self.name = AUDITED.get(route_of(scope) or "", OTHER)
         self.is_of_persons = is_audited(route_path(scope))
         """True for an address of what the store holds of persons, also for a method that is not for it."""
@@ -149,14 +147,13 @@ class Record:
         }
         try:
             # in a thread, as disks may be slow
-            await run_in_threadpool(self.audit.append, line, self._erased)
+            await run_in_threadpool(self.audit.append, line, self._unknown)
         except (OSError, SettingsError) as error:
             log.error("%s: %s", self.audit.file, error)
             raise RefusedError(503, _UNWRITTEN, reason="audit") from None
 
     def settle(self) -> None:
         """Take what this request itself has erased for something that its line names."""
-        self._since = self.files.manifest
 
     async def leave_out_unknown(self) -> None:
         """Leave out keys that the store does not hold: whoever asks for an erased image would bring its key back."""
@@ -170,25 +167,14 @@ class Record:
                 if key in unknown:
                     del self.facts[name]
 
-    def _erased(self, keys: Collection[str]) -> set[str]:
-        """Of the images that a line names, those that were erased since the request began."""
-        try:
-            now, since = read_manifest(self.files.folder), self._since
-            # an erasure makes a new generation; a small file a line, and nothing of the table
-            if (now.id, now.generation) == (since.id, since.generation):
-                return set()
-        except StoreError:
-            # a store that is gone or another one holds none of them
-            return set(keys)
-        return self._unknown(keys)
-
     def _unknown(self, keys: Collection[str]) -> set[str]:
         """Of keys, those that the store does not hold now."""
         try:
-            there = self.files.read(lambda: self.files.table.rows(list(keys), []))["id"].to_pylist()
+            with self.files.rows.reading() as reading:
+                return set(keys).difference(row.id for row in reading.pictures(list(keys)))
         except StoreError:
+            # a store that is gone or another one holds none of them
             return set(keys)
-        return set(keys).difference(there)
 
 
 class Auditing:

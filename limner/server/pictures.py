@@ -21,13 +21,14 @@ from limner.data.image_parts import Piece
 from limner.data.images import as_shown, open_header, open_rgb, quiet, thumbnail
 from limner.errors import ChangedPictureError, ImageError
 from limner.search.engine import Engine
-from limner.store.entry import StoredImage
 from limner.search.image_files import browser_type, open_unchanged
 from limner.search.query import Query
-from limner.store.files import StoreFiles
-from limner.store.uploads import ENDINGS
 from limner.server.answer_forms import kept_for
 from limner.server.problems import RefusedError
+from limner.store.contents import thumbnails
+from limner.store.entry import StoredImage
+from limner.store.files import StoreFiles
+from limner.store.uploads import ENDINGS
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -192,7 +193,7 @@ def small_or_whole(
     except (RefusedError, ImageError) as error:
         if isinstance(error, RefusedError) and error.status != 410:
             raise
-        return files.thumbnails([entry.id])[0] or b"", "-thumbnail.jpg"
+        return thumbnails(files, [entry.id])[0] or b"", "-thumbnail.jpg"
     return content, ENDINGS[kind]
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from limner.store.conditions import Condition
 from limner.server.problems import RefusedError
+from limner.store.conditions import Condition
 
 # each value is compared with each different value of the store, while others wait for the model
 _ALTERNATIVES = 100

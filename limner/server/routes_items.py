@@ -13,9 +13,6 @@ from starlette.responses import Response
 
 from limner.query_arguments import where_strings
 from limner.search.engine import Engine
-from limner.store.erasable import erasable
-from limner.store.erase import erase
-from limner.store.files import StoreFiles
 from limner.server.access import rights_of
 from limner.server.answer_size import check_metadata, pictures_that_fit, rows_that_fit
 from limner.server.audit_routes import begun, note, settle
@@ -25,6 +22,9 @@ from limner.server.problems import RefusedError, declared
 from limner.server.requests import Key, Picture, RequestModel, Where, conditions_of, picture_of
 from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, without_path
+from limner.store.erasable import erasable
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
 from limner.store_reports import ErasureReport
 from limner.wire import (
     Item,

@@ -12,7 +12,6 @@ from starlette.concurrency import run_in_threadpool
 from limner.data.images import local_time
 from limner.judgements import MarkName
 from limner.search.engine import Engine
-from limner.store.entry import key_of
 from limner.search.feedback import keys_by_mark
 from limner.search.query import Query
 from limner.server.answer_size import pictures_that_fit, sentences_that_fit
@@ -33,6 +32,7 @@ from limner.server.requests import (
 )
 from limner.server.settings import ServerSettings
 from limner.server.uploads import without_path
+from limner.store.entry import key_of
 from limner.wire import Answer, Explanation, SentencesAnswer, WordMethodName
 
 _TEXT: dict[str, JsonValue] = {"type": "string"}

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from limner.data.heif import is_heif
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.store.entry import StoredImage, key_of
 from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
+from limner.server.problems import RefusedError
+from limner.store.entry import StoredImage, key_of
 from limner.store.path import cause_of
 from limner.store.uploads import ENDINGS, NAME, Uploads, is_in, is_upload
-from limner.server.problems import RefusedError
 from limner.wire import Hit, Item
 
 _TIDY_AFTER = 64
@@ -44,7 +44,7 @@ class Changes:
 
     def _claimed(self, folder: Path) -> Uploads:
         files = self.engine.files
-        paths = files.snapshot().columns["path"].to_pylist()
+        paths = files.snapshot().columns.paths
         # links are followed once a folder, not once a picture
         here = {parent for parent in {_parent(path) for path in paths} if is_in(parent, folder)}
         for path in paths:
@@ -83,7 +83,6 @@ class Changes:
                     raise RefusedError(409, f"{name}: {done.skipped[0][1]}")
         except OSError as error:
             raise _unwritten(path, error) from None
-        self._tidy()
         entry = self.engine.files.entry(key_of(str(path)))
         assert entry is not None
         return entry
@@ -113,7 +112,6 @@ class Changes:
                     files.delete([key])
         except OSError as error:
             raise _unwritten(self.folder, error) from None
-        self._tidy()
 
     def _deleting(self, entry: StoredImage) -> AbstractContextManager[None]:
         # of other files there none has its own hash for a name
@@ -122,16 +120,6 @@ class Changes:
         if Path(entry.path).stem != entry.sha256:
             return nullcontext()
         return self._uploads.changing(entry.path, self.engine.files)
-
-    def _tidy(self) -> None:
-        """Join the files that many changes have left; the changes stand also if that fails."""
-        self._changes += 1
-        if self._changes % _TIDY_AFTER == 0:
-            try:
-                # here and not in another thread: this one is the server's only writer
-                self.engine.files.tidy()
-            except StoreError as error:
-                log.error("%s", error)
 
 
 def _unwritten(place: Path | None, error: OSError) -> StoreError:

@@ -28,14 +28,15 @@ from limner.inference.trained import TrainedModel, load_model
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import open_unchanged, small_bytes
 from limner.search.sentences import SentenceTable
-from limner.store.snapshot import Snapshot
-from limner.store.files import StoreFiles
-from limner.store.path import StorePath, is_remote, store_path
 from limner.site.libraries import RUNTIME, TOKENIZERS, library_files
 from limner.site.tokens import FILE as TOKENIZER_FILE
 from limner.site.tokens import tokenizer_for_page
 from limner.site.tower import TowerType, write_text_tower
 from limner.site.vectors import SmallVectors
+from limner.store.contents import thumbnails
+from limner.store.files import StoreFiles
+from limner.store.path import StorePath, is_remote, store_path
+from limner.store.snapshot import Snapshot
 
 FORMAT = 1
 """Version of the folder's layout."""
@@ -221,7 +222,7 @@ def _write_pictures(
     for start in range(0, len(keys), _TOGETHER):
         some = keys[start : start + _TOGETHER]
         for row, key, small in zip(
-            range(start, start + len(some)), some, files.thumbnails(some), strict=True
+            range(start, start + len(some)), some, thumbnails(files, some), strict=True
         ):
             content = small or _made(files, key)
             if content is None:

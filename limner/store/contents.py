@@ -1,6 +1,7 @@
 """Thumbnails and region features of a store's images, compared with their digests."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Int
@@ -12,6 +13,8 @@ from limner.store.path import StorePath
 from limner.store.rows import PictureRow
 from limner.store.snapshot import damaged, sound
 from limner.types import RegionFeatures
+
+T = TypeVar("T")
 
 _TOGETHER = 64  # images whose region features are read at once: 13 MB of 7 × 7 × 2048
 
@@ -83,3 +86,9 @@ def _shape(files: StoreFiles) -> tuple[int, int, int]:
     if files.region_shape is None:
         raise StoreError(f"{files.folder}: keeps no region features, its model does not re-rank")
     return files.region_shape
+
+
+def chunks(values: Sequence[T], size: int = _TOGETHER) -> Iterator[Sequence[T]]:
+    """Values, some at a time: images whose bytes are in memory together."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]

@@ -75,7 +75,7 @@ def time_of(taken: int | None) -> datetime | None:
     return None if taken is None else _EPOCH + timedelta(microseconds=taken)
 
 
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - times are those of the camera's clock, without a zone
+_EPOCH = datetime(1970, 1, 1)
 
 
 def item_values(

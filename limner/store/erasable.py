@@ -2,20 +2,21 @@
 
 import os
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from jaxtyping import Bool
 
 from limner.errors import SettingsError
 from limner.query_arguments import where_strings
 from limner.store.conditions import Condition
-from limner.store.entry import FIELDS, StoredImage, key_of, keys_of
-from limner.store.metadata_index import MetadataIndex
+from limner.store.entry import StoredImage, key_of, keys_of, time_of
 from limner.store.files import StoreFiles
+from limner.store.metadata_index import MetadataIndex
+from limner.store.rows import PictureRow
+from limner.store.snapshot import sound
 from limner.wire import (
     Where,
 )
@@ -58,7 +59,7 @@ def erasable(
     where: Where = (),
 ) -> Erasable:
     """Find what `limner.store.erase.erase` would erase with these arguments."""
-    return files.read(lambda: chosen_by(files, ids, identity, paths, where))
+    return chosen_by(files, ids, identity, paths, where)
 
 
 def chosen_by(
@@ -75,39 +76,40 @@ def chosen_by(
     if "" in map(str, given):
         raise SettingsError("path: expected a picture or a folder, got an empty text")
     wanted = [os.path.abspath(path) for path in given]  # noqa: PTH100 - as indexed: resolve() would follow links
-    rows = files.table.all(["id", *FIELDS])
-    named = np.isin(np.array(rows["id"].to_pylist(), object), list(keys)) | _below(rows["path"], wanted)
+    with files.rows.reading() as reading:
+        rows = sorted(sound(files.folder, reading.pictures()), key=lambda row: row.path)
+        sentences = [(sentence.id, sentence.path) for sentence, _ in reading.sentences()]
+    own_paths = [row.path for row in rows]
+    named = np.array([row.id in keys for row in rows], bool) | _below(own_paths, wanted)
     conditions = _conditions(where)
     met = _meeting(rows, identity, conditions)
     if met:
         named |= np.logical_and.reduce(list(met.values()))
-    images = [StoredImage.from_row(row) for row in rows.filter(pa.array(named)).to_pylist()]
-    images.sort(key=lambda image: image.path)
+    images = [StoredImage.of(rows[place]) for place in np.flatnonzero(named).tolist()]
     erased = {image.path for image in images}
-    sentences = files.sentences.all(["id", "path"])
-    described = sentences["path"].to_pylist()
+    described = [path for _, path in sentences]
     # also those of a named path or key without an image
-    theirs = _below(sentences["path"], wanted) | np.array(
+    theirs = _below(described, wanted) | np.array(
         [path is not None and (path in erased or key_of(path) in keys) for path in described], bool
     )
-    held = {*rows["path"].to_pylist(), None} if met else {*described}
+    held = {*own_paths, None} if met else {*described}
     asked = [("id", key) for key in sorted(keys)]
     asked += [("path", path) for path in wanted if keys_of([path])]
     asked += [("id", key) for key in keys_of(wanted)]
     if identity is not None:
         asked.append(("identity", identity))
-    unknown = sorted(keys.difference(rows["id"].to_pylist()))
-    unknown += _without_rows(wanted, [*rows["path"].to_pylist(), *sentences["path"].to_pylist()])
+    unknown = sorted(keys.difference(row.id for row in rows))
+    unknown += _without_rows(wanted, [*own_paths, *described])
     identities = [*([] if identity is None else [identity]), *_identities(conditions)]
     return Erasable(
         images,
-        sentences["id"].filter(pa.array(theirs)).to_pylist(),
+        [sentences[place][0] for place in np.flatnonzero(theirs).tolist()],
         tuple(asked),
         tuple(unknown),
         _unmet(met),
         (
-            *_similar_identities(identities, set(rows["identity"].to_pylist())),
-            *_similar_paths(wanted, {*rows["path"].to_pylist(), *sentences["path"].to_pylist()}),
+            *_similar_identities(identities, {row.identity for row in rows}),
+            *_similar_paths(wanted, {*own_paths, *described}),
         ),
         sum(not one and path not in held for one, path in zip(theirs, described, strict=True)),
     )
@@ -125,14 +127,13 @@ def _without_rows(wanted: list[str], paths: list[str | None]) -> list[str]:
     return [path for path in some if path.rstrip(os.sep) not in parents]
 
 
-def _below(column: pa.ChunkedArray, wanted: list[str]) -> Bool[np.ndarray, " rows"]:
+def _below(paths: Sequence[str | None], wanted: list[str]) -> Bool[np.ndarray, " rows"]:
     """True for the paths that are wanted, or lie below one of them."""
     exact = set(wanted)
     # with the separator: below "/a/b" lies "/a/b/c" and not "/a/bc"
     folders = tuple(path.rstrip(os.sep) + os.sep for path in wanted)
     return np.array(
-        [path is not None and (path in exact or path.startswith(folders)) for path in column.to_pylist()],
-        bool,
+        [path is not None and (path in exact or path.startswith(folders)) for path in paths], bool
     )
 
 
@@ -146,16 +147,20 @@ def _conditions(where: Where) -> dict[str, Condition]:
 
 
 def _meeting(
-    rows: pa.Table, identity: str | None, conditions: dict[str, Condition]
+    rows: Sequence[PictureRow], identity: str | None, conditions: dict[str, Condition]
 ) -> dict[str, Bool[np.ndarray, " rows"]]:
     """For each condition, the rows that meet it."""
-    names = [None if one is None else same_name(one) for one in rows["identity"].to_pylist()]
+    names = [None if row.identity is None else same_name(row.identity) for row in rows]
     met: dict[str, Bool[np.ndarray, " rows"]] = {}
     if identity is not None:
         wanted = same_name(identity)
         met[f"identity={identity}"] = np.array([one == wanted for one in names], bool)
-    place = rows.schema.get_field_index("identity")
-    index = MetadataIndex(rows.set_column(place, rows.schema.field(place), pa.array(names, pa.string())))
+    own = {
+        "path": [row.path for row in rows],
+        "identity": names,
+        "taken": [time_of(row.taken) for row in rows],
+    }
+    index = MetadataIndex([row.metadata for row in rows], own)
     for text, condition in conditions.items():
         met[text] = index.meeting(condition)
     return met

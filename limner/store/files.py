@@ -224,11 +224,11 @@ class StoreFiles:
         held = self.held
         if held is None or held[0] != identity:
             # vectors of unchanged rows are copied; another store numbers its own anew
-            before = held[1] if held is not None and held[0][:1] == identity[:1] else None
+            before = held[1] if held is not None and held[1].store == self.manifest.id else None
             with self.rows.reading() as reading:
                 # asked again: a commit may have come between the two
                 identity = self.rows.identity()
-                snapshot = Snapshot.read(self.folder, reading, self.dim, before)
+                snapshot = Snapshot.read(self.folder, reading, self.manifest.id, self.dim, before)
             self.held = held = (identity, snapshot)
         return held[1]
 

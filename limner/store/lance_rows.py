@@ -280,9 +280,11 @@ class LanceReading:
         """See `Reading.sentences`."""
         for batch in self.scan("sentences"):
             rows = _values(batch.select(SentenceRow._fields))
-            yield from zip(map(SentenceRow._make, rows), map(bytes, _matrix(batch)), strict=True)
+            yield from zip(map(SentenceRow._make, rows), (row.tobytes() for row in _matrix(batch)), strict=True)
 
-    def vectors(self, numbers: Int[np.ndarray, " some"]) -> Iterator[tuple[Int[np.ndarray, " block"], bytes]]:
+    def vectors(
+        self, numbers: Int[np.ndarray, " some"]
+    ) -> Iterator[tuple[Int[np.ndarray, " block"], list[bytes]]]:
         """See `Reading.vectors`."""
         order = np.argsort(numbers)
         ascending = numbers[order]
@@ -293,7 +295,7 @@ class LanceReading:
             places = np.minimum(np.searchsorted(ascending, read), len(ascending) - 1)
             wanted = ascending[places] == read if left else np.zeros(len(read), bool)
             left -= int(wanted.sum())
-            yield order[places[wanted]], _matrix(batch)[wanted].tobytes()
+            yield order[places[wanted]], [row.tobytes() for row in _matrix(batch)[wanted]]
         if left:
             raise _damaged(self._rows.folder, f"{left} of its vectors are gone")
 
@@ -398,11 +400,13 @@ class LanceWriting:
         self, sentences: Sequence[tuple[str, str, str | None]], vectors: Float[np.ndarray, "sentences dim"]
     ) -> None:
         """See `Writing.add_sentences`."""
+        ids = [key for key, *_ in sentences]
         with self._changing(flushed=False):
+            again = len(set(ids)) < len(ids) or not self._sentences.keys().isdisjoint(ids)
+            if again or list(self._found("sentences", ids, ["id"])):
+                raise _twice()
             sums = vector_sums(vectors)
             for one, vector_sum, vector in zip(sentences, sums, np.asarray(vectors, "<f4"), strict=True):
-                if one[0] in self._sentences:
-                    raise _twice()
                 values = (*one, vector_sum)
                 self._sentences[one[0]] = SentenceRow(*values, row_digest(values)), vector.tobytes()
                 self.pending += vector.nbytes
@@ -415,6 +419,15 @@ class LanceWriting:
             found = dict([*by_id, *by_path])
             self._remove("sentences", list(found), list(found.values()))
             return len(found)
+
+    def recount(self) -> None:
+        """See `Writing.recount`."""
+        with self._changing():
+            for name in ("pictures", "sentences"):
+                if (table := self._table(name)) is not None:
+                    digests = [one for batch in _scan(table, ["digest"]) for (one,) in _values(batch)]
+                    self._kept[name] = self._kept[name]._replace(rows=len(digests), total=total_of(digests))
+                    self._touched.add(name)
 
     def commit(self) -> None:
         """See `Writing.commit`. Raises `StoreError` if another process has written meanwhile."""
@@ -450,12 +463,8 @@ class LanceWriting:
         if pictures:
             self._delete(list(pictures))
             self._append("pictures", [row for row, _ in pictures.values()])
-            contents = [(row.number, *content) for row, content in pictures.values()]
-            self._append("contents", contents)
-        if sentences:
-            if any(True for _ in self._found("sentences", list(sentences), ["id"])):
-                raise _twice()
-            self._append("sentences", [(*row, vector) for row, vector in sentences.values()])
+            self._append("contents", [(row.number, *content) for row, content in pictures.values()])
+        self._append("sentences", [(*row, vector) for row, vector in sentences.values()])
 
     def _delete(self, ids: Sequence[str]) -> int:
         """Remove images with their bytes."""
@@ -556,7 +565,9 @@ def _pays(stats: dict[str, Any]) -> bool:
     return bool(many or (rows < _LARGEST and small >= _NEWS and rows >= 2 * largest))
 
 
-def _scan(table: Any, columns: Sequence[str] | None, key: str, keys: Sequence[Any] | None) -> Iterator[Any]:
+def _scan(
+    table: Any, columns: Sequence[str] | None = None, key: str = "", keys: Sequence[Any] | None = None
+) -> Iterator[Any]:
     names = list(columns) if columns else table.schema.names
     size = _LARGE if {"thumbnail", "regions"}.intersection(names) else _BLOCK
     for condition in [None] if keys is None else _conditions(key, keys):

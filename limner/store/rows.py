@@ -52,7 +52,7 @@ class SentenceRow(NamedTuple):
 
 
 class State(NamedTuple):
-    """What the last commit left of a table: how many commits have changed it, its rows, and the sum of their digests."""
+    """What the last commit left of a table: the number of such commits, of its rows, and the sum of their digests."""
 
     version: int
     rows: int
@@ -102,8 +102,8 @@ class Reading(Protocol):
     def sentences(self) -> Iterator[tuple[SentenceRow, bytes]]:
         """All sentences with the bytes of their vectors, in no order."""
 
-    def vectors(self, numbers: Int[np.ndarray, " some"]) -> Iterator[tuple[Int[np.ndarray, " block"], bytes]]:
-        """Vectors of some images, block by block in no order: their places among the numbers, and the bytes of all."""
+    def vectors(self, numbers: Int[np.ndarray, " some"]) -> Iterator[tuple[Int[np.ndarray, " block"], list[bytes]]]:
+        """Vectors of images, block by block in no order: their places among the numbers, and the bytes of each."""
 
     def thumbnails(self, numbers: Sequence[int]) -> dict[int, bytes]:
         """Thumbnails by number, of images that have one."""
@@ -134,6 +134,9 @@ class Writing(Protocol):
 
     def delete_sentences(self, ids: Sequence[str] = (), paths: Sequence[str] = ()) -> int:
         """Remove sentences of some keys and of images of some paths, and return how many there were."""
+
+    def recount(self) -> None:
+        """Count the rows that are there, and the sum of their digests, anew."""
 
     def commit(self) -> None:
         """Make all changes visible and durable."""

@@ -75,10 +75,12 @@ class Snapshot:
     """Name of these rows by their contents, within one store: whoever reads the same rows has the same name."""
     version: int = 0
     """Number of the commits that had changed the images."""
+    store: str = ""
+    """Id of the store: in another one the same numbers are of other rows."""
 
     @classmethod
     def read(
-        cls, folder: StorePath, reading: Reading, dim: int, before: "Snapshot | None" = None
+        cls, folder: StorePath, reading: Reading, store: str, dim: int, before: "Snapshot | None" = None
     ) -> "Snapshot":
         """Read all rows of one moment, compared with their digests; vectors that `before` has are taken from it.
 
@@ -97,13 +99,13 @@ class Snapshot:
         vectors = Vectors.following(known, dim, same, held, fresh)
         places = vectors.places(fresh)
         for block, content in reading.vectors(columns.numbers[fresh]):
-            matrix = matrix_of(folder, content, dim)
+            matrix = matrix_of(folder, b"".join(content), dim)
             if vector_sums(matrix) != columns.sums[fresh[block]].tolist():
                 raise damaged(folder, "a vector has changed since it was written")
             vectors.stored[places[block]] = matrix
         if known is not None:
             vectors.take_codes(known, same, held)
-        return cls(vectors, columns, _state(state.rows, state.total), state.version)
+        return cls(vectors, columns, _state(state.rows, state.total), state.version, store)
 
     def places_of(
         self, numbers: Int[np.ndarray, " rows"]
@@ -290,6 +292,18 @@ def expect_rows(folder: StorePath, rows: Sequence[PictureRow], count: int, total
     """Compare all rows with the number and the sum of digests that their last commit left. Raises `StoreError`."""
     if len(rows) != count or total_of(row.digest for row in rows) != total:
         raise damaged(folder, f"its {len(rows)} rows are not those of its last commit")
+
+
+def read_vectors(
+    folder: StorePath, reading: Reading, rows: Sequence[PictureRow], dim: int
+) -> Float[np.ndarray, "rows dim"]:
+    """Vectors of some rows, in order, compared with their digests. Raises `StoreError`."""
+    found = np.empty((len(rows), dim), np.float32)
+    for places, contents in reading.vectors(np.array([row.number for row in rows], np.int64)):
+        found[places] = matrix_of(folder, b"".join(contents), dim)
+    if vector_sums(found) != [row.vector_sum for row in rows]:
+        raise damaged(folder, "a vector has changed since it was written")
+    return found
 
 
 def matrix_of(folder: StorePath, content: bytes, dim: int) -> Float[np.ndarray, "rows dim"]:

@@ -245,6 +245,8 @@ class SqliteRows:
             return connection
 
     def _prepare(self, connection: sqlite3.Connection, *, write: bool) -> None:
+        # a text that is damaged is read as well: its digest tells
+        connection.text_factory = _text
         # a row that does not fit its page is an error, not a reading of what lies behind it
         connection.execute("PRAGMA cell_size_check=ON")
         # the first look at the file: one that is no database is told here
@@ -278,7 +280,9 @@ class SqliteReading:
         for *values, vector in self._connection.execute(f"SELECT {_SENTENCE}, vector FROM sentences"):
             yield SentenceRow._make(values), vector
 
-    def vectors(self, numbers: Int[np.ndarray, " some"]) -> Iterator[tuple[Int[np.ndarray, " block"], bytes]]:
+    def vectors(
+        self, numbers: Int[np.ndarray, " some"]
+    ) -> Iterator[tuple[Int[np.ndarray, " block"], list[bytes]]]:
         """See `Reading.vectors`."""
         if not len(numbers):
             return
@@ -297,7 +301,7 @@ class SqliteReading:
             places = np.minimum(np.searchsorted(ascending, read), len(ascending) - 1)
             wanted = ascending[places] == read
             left -= int(wanted.sum())
-            yield order[places[wanted]], b"".join(block[row][1] for row in np.flatnonzero(wanted).tolist())
+            yield order[places[wanted]], [block[row][1] for row in np.flatnonzero(wanted).tolist()]
         if left:
             raise _damaged(self._folder, f"{left} of its vectors are gone")
 
@@ -402,6 +406,13 @@ class SqliteWriting:
             self._count("sentences", [], list(found.values()))
             return len(found)
 
+    def recount(self) -> None:
+        """See `Writing.recount`."""
+        for table in ("pictures", "sentences"):
+            with self._changing(table) as connection:
+                digests = [digest for (digest,) in connection.execute(f"SELECT digest FROM {table}")]
+                self._states[table] = State(self._states[table].version, len(digests), total_of(digests))
+
     def commit(self) -> None:
         """See `Writing.commit`."""
         with _told(self._folder):
@@ -429,12 +440,25 @@ class SqliteWriting:
 
     @contextmanager
     def _changing(self, table: str) -> Iterator[sqlite3.Connection]:
+        """One step of the change, which after an error has not been made; the steps before it stay."""
         with _told(self._folder):
-            if not self._connection.in_transaction:
-                self._connection.execute("BEGIN IMMEDIATE")
-            if table not in self._states:
-                self._states[table] = _state(self._connection, self._folder, table)
-            yield self._connection
+            connection, before = self._connection, dict(self._states)
+            if not connection.in_transaction:
+                connection.execute("BEGIN IMMEDIATE")
+            connection.execute("SAVEPOINT step")
+            try:
+                if table not in self._states:
+                    self._states[table] = _state(connection, self._folder, table)
+                yield connection
+            except BaseException:
+                # a full disk may have ended the whole transaction
+                self._states = before if connection.in_transaction else {}
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK TO step")
+                raise
+            finally:
+                with suppress(sqlite3.Error):
+                    connection.execute("RELEASE step")
 
     def _remove(self, ids: Sequence[str]) -> int:
         """Remove images with their bytes."""
@@ -460,6 +484,10 @@ class SqliteWriting:
         state = self._states[table]
         total = total_without(less, total_of(more, state.total))
         self._states[table] = State(state.version, state.rows + len(more) - len(less), total)
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "surrogateescape")
 
 
 def _state(connection: sqlite3.Connection, folder: Path, table: str) -> State:

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from jaxtyping import Int, UInt64
 
 from limner.store.path import reached
-from limner.search.table import matrix_of
 
 SHORTEST = 8
 """Bytes below which a trace is not searched for: a short one stands in many files by chance."""
@@ -66,23 +64,6 @@ class Traces:
                     break
             else:
                 self._short.add(bytes(content[start : start + _PIECE]))
-
-    def add_rows(self, rows: pa.Table, besides: Iterable[str]) -> None:
-        """Add all texts, digests and vectors of rows, but for some columns."""
-        for field in rows.schema:
-            if field.name in besides:
-                continue
-            if pa.types.is_fixed_size_list(field.type):
-                for vector in matrix_of(rows[field.name], field.type.list_size):
-                    self.add_bytes(field.name, vector.tobytes())
-            elif pa.types.is_string(field.type):
-                for text in rows[field.name].to_pylist():
-                    self.add_text(field.name, text)
-                    if field.name == "sha256":
-                        self.add_bytes(field.name, _raw(text))
-            elif pa.types.is_fixed_size_binary(field.type) or pa.types.is_binary(field.type):
-                for content in rows[field.name].to_pylist():
-                    self.add_bytes(field.name, content or b"")
 
     def leave_out(self, traces: Iterable[bytes]) -> int:
         """Search for these no longer, and return how many they are."""
@@ -176,19 +157,6 @@ class _Words:
                 yield int(places[which]), start, length
 
 
-def values_of(rows: pa.Table | pa.RecordBatch) -> Iterator[bytes]:
-    """The bytes of rows as a table has them: the texts of a column one after the other, digests, vectors."""
-    for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        kind = rows.schema.field(name).type
-        if pa.types.is_fixed_size_list(kind):
-            chunks = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-            yield matrix_of(chunks, kind.list_size).tobytes()
-        elif pa.types.is_string(kind):
-            yield "".join(one or "" for one in column.to_pylist()).encode()
-        elif pa.types.is_fixed_size_binary(kind) or pa.types.is_binary(kind):
-            yield b"".join(one or b"" for one in column.to_pylist())
-
-
 def files_below(folder: Any) -> list[Any]:
     """All files below a folder."""
     with reached(folder, "read"):
@@ -211,10 +179,3 @@ def _plain(piece: bytes) -> bool:
     return any(
         len(set(end[shift : shift + _WORD])) < _DIFFERENT for shift in range(max(len(end) - _WORD, 0) + 1)
     )
-
-
-def _raw(digest: str | None) -> bytes:
-    try:
-        return bytes.fromhex(digest or "")
-    except ValueError:
-        return b""

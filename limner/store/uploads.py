@@ -23,9 +23,8 @@ from pathlib import Path
 
 from limner.errors import SettingsError, StoreError
 from limner.store.entry import key_of
-from limner.search.segments import sync_folder
 from limner.store.files import StoreFiles
-from limner.store.path import reached
+from limner.store.path import reached, sync_folder
 
 ENDINGS = {
     "image/jpeg": ".jpg",
@@ -196,7 +195,7 @@ class Uploads:
                 if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
             }
         # of a store of a million rows no path is looked at twice
-        for path in files.table.all(["path"])["path"].to_pylist() if held else ():
+        for path in files.entries() if held else ():
             name = path.rpartition("/")[2]
             if name in held and _same(path, held[name]):
                 del held[name]

@@ -97,6 +97,10 @@ class StoreWriter:
         """Remove sentences of some keys and of images of some paths, and return how many there were."""
         return self._writing.delete_sentences(ids, paths)
 
+    def recount(self) -> None:
+        """Take the rows that are there for those that should be: the last step of a repair."""
+        self._writing.recount()
+
     def commit(self) -> None:
         """Make all pending changes visible in one commit. Raises `StoreError` if the disk refuses."""
         self._writing.commit()

@@ -16,7 +16,7 @@ from limner.inference.trained import load_model
 from limner.store.manifest import IN_STORE
 from limner.search.repair import repair
 from limner.store.files import StoreFiles
-from limner.search.stored_model import load_stored_model
+from limner.store.stored_model import load_stored_model
 from limner.store.verify import verify
 from tests.export.needs import run_without_torch, without_torch
 

@@ -23,7 +23,7 @@ from limner.search.index import index_pictures
 from limner.search.index_dataset import index_dataset
 from limner.store.manifest import write_manifest
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_calibration import load_store_calibration
+from limner.store.calibration import load_store_calibration
 from limner.store.files import StoreFiles, store_for
 from limner.store.verify import verify
 from tests.agreeing import agreeing
@@ -164,7 +164,7 @@ def test_the_stores_own_goes_before_that_of_the_run(
     assert (answer.threshold, answer.good, answer[0].probability) == (None, None, None)
     of_run = calibrate_run(run, val, "val", threshold=0.3)
     of_store = calibrate_store(run, store, threshold=0.2).calibration
-    monkeypatch.setattr("limner.search.store_calibration.load_calibration", lambda path, fingerprint: of_run)
+    monkeypatch.setattr("limner.store.calibration.load_calibration", lambda path, fingerprint: of_run)
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_run
     assert write_store_calibration(store, of_store) == tmp_path / "store" / FILE
     of_store = of_store.replace(store=store.manifest.id)

@@ -13,7 +13,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError
 from limner.inference.composing import FILE, write_inversion
 from limner.inference.trained import load_model
-from limner.search.kept_model import inversion_for
+from limner.store.kept_model import inversion_for
 from limner.search.query import Query
 from limner.search.store import Store
 from limner.store.verify import verify

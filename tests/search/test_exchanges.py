@@ -19,7 +19,7 @@ from limner.inference.calibration_file import FILE
 from limner.search.calibration import write_store_calibration
 from limner.store.erase import erase
 from limner.search.index import index_pictures
-from limner.search.kept_model import keep_model
+from limner.store.kept_model import keep_model
 from limner.search.sentences import Sentence, SentenceTable
 from limner.store.files import StoreFiles, store_for
 from limner.store.verify import verify

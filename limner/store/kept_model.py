@@ -24,9 +24,9 @@ from limner.inference.composing import FILE as INVERSION
 from limner.inference.composing import Inversion, load_inversion, write_inversion
 from limner.inference.trained import RUN_FILE, TrainedModel
 from limner.sealed_json import sealed
-from limner.store.manifest import PARTIAL_MODEL
-from limner.search.store_calibration import source_of
+from limner.store.calibration import source_of
 from limner.store.files import StoreFiles
+from limner.store.manifest import PARTIAL_MODEL
 
 _MARK = "kept"
 """Key of `run.json` that tells a model that was kept from a run folder of the user's."""

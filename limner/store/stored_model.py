@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import FILE, ExportedModel, is_export, load_export, read_description
 from limner.sealed_json import sealed
-from limner.store.manifest import FILE as MANIFEST
+from limner.store.files import StoreFiles, has_store, store_for
 from limner.store.manifest import PARTIAL_MODEL
-from limner.store.files import StoreFiles, store_for
-from limner.store.path import StorePath, is_remote, reached
+from limner.store.path import StorePath, is_remote
 from limner.types import Encoder
 
 if TYPE_CHECKING:
@@ -56,8 +55,7 @@ def store_of_export(
     Raises `SettingsError` for an export that embeds pictures only nearly as its run, `StoreError` as `store_for`.
     """
     model.expect_to_index(regions=False)
-    with reached(folder, "read"):
-        is_there = (folder / MANIFEST).exists()
+    is_there = has_store(folder)
     # a model is read from a disk: of an object storage it would be fetched each time that the store is opened
     kept = not is_there and keep_model and not is_remote(folder)
     return store_for(model, model.path, folder, regions=regions, keep=partial(_keep, model) if kept else None)
