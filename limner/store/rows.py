@@ -7,7 +7,7 @@ reader as a whole or not at all. One process writes at a time (`limner.store.loc
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -90,6 +90,7 @@ def same_contents(image: StoredImage, before: PictureRow) -> PictureRow:
     return PictureRow(*values, row_digest(values))
 
 
+@runtime_checkable
 class Reading(Protocol):
     """All rows at one moment. Whatever cannot be read raises `StoreError`; digests are for the caller to compare."""
 
@@ -112,6 +113,7 @@ class Reading(Protocol):
         """Region features by number: half precision, little endian."""
 
 
+@runtime_checkable
 class Writing(Protocol):
     """Changes that become visible together by `commit`."""
 
@@ -148,6 +150,7 @@ class Writing(Protocol):
         """End the change; what was not committed is abandoned."""
 
 
+@runtime_checkable
 class Rows(Protocol):
     """The rows of one store."""
 

@@ -275,7 +275,7 @@ def without(rows: Int[np.ndarray, " rows"], some: Sequence[int]) -> Int[np.ndarr
     return np.delete(rows, there) if len(there) else rows
 
 
-def _state(rows: int, total: tuple[int, int]) -> str:
+def _state(rows: int, total: int) -> str:
     # a digest of the sum: clients get it, and a sum of one row would be that row's digest
     return hashlib.blake2b(f"{rows} {total}".encode(), digest_size=8).hexdigest()
 
