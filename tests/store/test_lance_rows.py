@@ -103,7 +103,7 @@ def content_of(rows: Rows) -> dict[str, Any]:
         return content(reading)
 
 
-@settings(max_examples=12)
+@settings(max_examples=25)
 @given(steps=st.lists(STEPS, max_size=14))
 def test_both_engines_hold_the_same(
     steps: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
@@ -377,3 +377,32 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "lancedb", None)
     with pytest.raises(SettingsError, match=r"pip install 'limner\[lance\]'"):
         LanceRows(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "doing", "said", "trouble"),
+    [
+        (RuntimeError("Generic S3 error: error sending request for url"), "read", "the endpoint is", "disk"),
+        (
+            RuntimeError("lance error: No space left (os error 28), lib.rs"),
+            "written",
+            "cannot be written",
+            "full",
+        ),
+        (
+            RuntimeError("lance error: what nobody knows\nsecond line"),
+            "written",
+            "what nobody knows",
+            "other",
+        ),
+        (ValueError("Version 3 no longer exists"), "read", "is damaged", "damaged"),
+        (PermissionError(13, "Access Denied"), "read", "cannot be read", "forbidden"),
+    ],
+)
+def test_errors_of_the_engine(error: Exception, doing: str, said: str, trouble: str) -> None:
+    with pytest.raises(StoreError, match=said) as caught, lance_tables.told(Path("store"), doing):
+        raise error
+    assert (caught.value.trouble, "\n" in str(caught.value)) == (trouble, False)
+    # a mistake of ours keeps its trace
+    with pytest.raises(ValueError, match="ours"), lance_tables.told(Path("store"), "written"):
+        raise ValueError("ours")
