@@ -11,21 +11,20 @@ was killed has left is in versions that it does not name, and the next writer re
 has checksums of its own; digests of rows find what they do not.
 """
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from limner.errors import StoreError
-from limner.sealed_json import opened, sealed
 from limner.store.digests import row_digest, total_of, total_without, vector_sums
 from limner.store.entry import StoredImage
+from limner.store.lance_head import Head, Kept, put_head, read_head
 from limner.store.lance_tables import (
     AT_ONCE,
     KEYS,
@@ -43,34 +42,17 @@ from limner.store.lance_tables import (
     values_of,
     write_anew,
 )
-from limner.store.path import StorePath, read_text
+from limner.store.path import StorePath
 from limner.store.rows import Picture, PictureRow, SentenceRow, State, contents_of, picture_row, same_contents
 from limner.store.snapshot import damaged
-
-FILE = "store.json"
-"""Name of the object that makes a folder a store."""
 
 _MANY = 4  # if one row in four or more is wanted, all are read from first to last
 
 
-class Kept(NamedTuple):
-    """What `store.json` says of a table; `deleted`: files hold rows that have been deleted since the last `scrub`."""
+class _Own(threading.local):
+    """What a thread reads."""
 
-    version: int = 0
-    commits: int = 0
-    rows: int = 0
-    total: int = 0
-    deleted: bool = False
-
-
-class Head(NamedTuple):
-    """The content of `store.json`; `number`: the last that a row was given; `tag`: the storage's name of all this."""
-
-    texts: dict[str, str]
-    tables: dict[str, Kept]
-    number: int = 0
-    changed: float | None = None
-    tag: str | None = None
+    reading: "LanceReading | None" = None
 
 
 class LanceRows:
@@ -79,14 +61,14 @@ class LanceRows:
     def __init__(self, folder: StorePath) -> None:
         self.folder = folder
         self.database = connected(folder)
-        self._own = threading.local()
+        self._own = _Own()
         self._opened: dict[str, tuple[tuple[str, int], Any]] = {}
 
     @classmethod
     def create(cls, folder: StorePath, texts: dict[str, str]) -> "LanceRows":
         """Make a store without rows: its description alone, in one request. Raises `StoreError`."""
         rows = cls(folder)
-        rows.put(Head(texts, {name: Kept() for name in KEYS}), new=True)
+        put_head(folder, Head(texts, {name: Kept() for name in KEYS}), new=True)
         return rows
 
     @classmethod
@@ -98,49 +80,9 @@ class LanceRows:
 
     def head(self, *, tagged: bool = False) -> Head:
         """The state of the store now, or of the moment that this thread reads; `tagged` for whoever puts another."""
-        if (reading := self._reading) is not None and not tagged:
-            return reading.head
-        path: Any = self.folder / FILE
-        with told(self.folder):
-            try:
-                # the tag first: if the content changes before it is read, the put on the condition of this tag fails
-                remote = tagged and not isinstance(path, Path)
-                tag = path.fs.info(path.path, refresh=True).get("ETag") if remote else None
-                text = read_text(path)
-            except FileNotFoundError:
-                raise StoreError(f"{self.folder}: no such store; build one with `limner index`", "missing") from None
-        try:
-            values = json.loads(text)
-            if isinstance(values, dict) and "texts" not in values:
-                raise StoreError(f"{self.folder}: a store of an earlier limner; index into a new folder")
-            values = opened(values)
-            tables = {name: Kept(*values["tables"][name]) for name in KEYS}
-            return Head(values["texts"], tables, values["number"], values["changed"], tag)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise damaged(self.folder, f"{FILE} has changed since it was written") from None
-
-    def put(self, head: Head, *, new: bool = False) -> None:
-        """Write the state, unless another process has done so since it was read."""
-        path: Any = self.folder / FILE
-        text = sealed({name: value for name, value in head._asdict().items() if name != "tag"})
-        with told(self.folder, "written"):
-            if isinstance(path, Path):
-                partial = path.with_name(f".{FILE}.partial")
-                partial.write_text(text)
-                partial.replace(path)
-                return
-            condition = {"mode": "create"} if new else {} if head.tag is None else {"IfMatch": head.tag}
-            try:
-                path.fs.pipe_file(path.path, text.encode(), **condition)
-            except OSError:
-                # what a storage says of a condition that is not met differs
-                if new or head.tag == path.fs.info(path.path, refresh=True).get("ETag"):
-                    raise
-                raise taken_over(self.folder) from None
-
-    @property
-    def _reading(self) -> "LanceReading | None":
-        return getattr(self._own, "reading", None)
+        if self._own.reading is not None and not tagged:
+            return self._own.reading.head
+        return read_head(self.folder, tagged=tagged)
 
     def identity(self) -> tuple[object, ...]:
         """See `Rows.identity`; one request."""
@@ -155,20 +97,18 @@ class LanceRows:
         """See `Rows.set_text`."""
         head = self.head(tagged=True)
         others = {key: value for key, value in head.texts.items() if key != name}
-        self.put(head._replace(texts=others if text is None else {**others, name: text}))
+        put_head(self.folder, head._replace(texts=others if text is None else {**others, name: text}))
 
     @contextmanager
     def reading(self) -> Iterator["LanceReading"]:
         """See `Rows.reading`."""
-        if (held := self._reading) is not None:
-            # one within another reads the same moment
-            yield held
-            return
-        self._own.reading = reading = LanceReading(self, self.head())
+        # one within another reads the same moment
+        before = self._own.reading
+        self._own.reading = reading = before or LanceReading(self, self.head())
         try:
             yield reading
         finally:
-            self._own.reading = None
+            self._own.reading = before
 
     def at(self, head: Head, name: str) -> Any:
         """LanceDB's handle of a table at the version that a state names; None before its first rows."""
@@ -200,7 +140,7 @@ class LanceRows:
                 if head.tables[name].deleted:
                     write_anew(table)
                 join_files(table, name)
-            self._named(head, tables, deleted=False)
+            self._name(head, tables, deleted=False)
             # not before the new versions are named: a kill leaves a store that can be read
             for table in tables.values():
                 version = table.version
@@ -214,15 +154,15 @@ class LanceRows:
             head = self.head(tagged=True)
             for name, table in many.items():
                 join_files(table, name)
-            self._named(head, many)
+            self._name(head, many)
 
-    def _named(self, head: Head, tables: dict[str, Any], **changes: bool) -> None:
+    def _name(self, head: Head, tables: dict[str, Any], **changes: bool) -> None:
         """Name the versions that tables of the same rows have now."""
         named = dict(head.tables)
         for name, table in tables.items():
             expect_rows(self.folder, table, named[name].rows)
             named[name] = named[name]._replace(version=int(table.version), **changes)
-        self.put(head._replace(tables=named))
+        put_head(self.folder, head._replace(tables=named))
 
     def settled(self, name: str, kept: Kept) -> Any:
         """A table for writing, of the rows that a state names; None before the first."""
@@ -243,10 +183,9 @@ class LanceRows:
             for name, kept in reading.head.tables.items():
                 try:
                     count = sum(len(batch) for batch in reading.scan(name))
+                    found += [f"{name}: {count} rows, not {kept.rows}"] if count != kept.rows else []
                 except StoreError as error:
                     found.append(f"{name}: {error}")
-                else:
-                    found += [f"{name}: {count} rows, not {kept.rows}"] if count != kept.rows else []
         return found
 
     def copy(self, folder: Path) -> None:
@@ -290,14 +229,15 @@ class LanceReading:
         self, numbers: Int[np.ndarray, " some"]
     ) -> Iterator[tuple[Int[np.ndarray, " block"], list[bytes]]]:
         """See `Reading.vectors`."""
+        if not (left := len(numbers)):
+            return
         order = np.argsort(numbers)
         ascending = numbers[order]
-        every = _MANY * len(numbers) >= self.head.tables["contents"].rows
-        left = len(numbers)
-        for batch in self.scan("contents", ("number", "vector"), None if every else ascending.tolist()):
+        few = _MANY * left < self.head.tables["contents"].rows
+        for batch in self.scan("contents", ("number", "vector"), ascending.tolist() if few else None):
             read = batch.column("number").to_numpy()
             places = np.minimum(np.searchsorted(ascending, read), len(ascending) - 1)
-            wanted = ascending[places] == read if left else np.zeros(len(read), bool)
+            wanted = ascending[places] == read
             left -= int(wanted.sum())
             yield order[places[wanted]], [row.tobytes() for row in matrix_of(batch)[wanted]]
         if left:
@@ -442,7 +382,8 @@ class LanceWriting:
                 kept, table = self._kept[name], self._tables[name]
                 expect_rows(self._rows.folder, table, kept.rows)
                 self._kept[name] = kept._replace(version=int(table.version), commits=kept.commits + 1)
-            self._rows.put(now._replace(tables=dict(self._kept), number=self._number, changed=time.time()))
+            tables, changed = dict(self._kept), time.time()
+            put_head(self._rows.folder, now._replace(tables=tables, number=self._number, changed=changed))
             touched = {name: self._tables[name] for name in self._touched}
             self.abandon()
             self._rows.tidy(touched)

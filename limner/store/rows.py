@@ -81,13 +81,13 @@ def picture_row(
     """The row of an image with the digests of its thumbnail and region features."""
     digests = (None if content is None else digest_of(content) for content in contents)
     values = (*image.to_values(), number, vector_sum, *digests)
-    return PictureRow(*values, row_digest(values))
+    return PictureRow._make((*values, row_digest(values)))
 
 
 def same_contents(image: StoredImage, before: PictureRow) -> PictureRow:
     """The row of an image that has other facts now."""
     values = (*image.to_values(), *before[8:12])
-    return PictureRow(*values, row_digest(values))
+    return PictureRow._make((*values, row_digest(values)))
 
 
 @runtime_checkable

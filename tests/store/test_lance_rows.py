@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
-from limner.store import lance_tables
+from limner.store import lance_rows, lance_tables
 from limner.store.entry import StoredImage, key_of
-from limner.store.lance_rows import FILE, LanceRows
+from limner.store.lance_head import FILE
+from limner.store.lance_rows import LanceRows
 from limner.store.rows import Picture, Reading, Rows, Writing
 from limner.store.snapshot import Snapshot
 from limner.store.sqlite_rows import SqliteRows
@@ -163,7 +164,7 @@ def killed_at(step: int) -> Iterator[list[str]]:
         for kind, names in (
             (LanceTable, ("add", "delete", "optimize", "create_index", "restore")),
             (LanceDBConnection, ("create_table",)),
-            (LanceRows, ("put",)),
+            (lance_rows, ("put_head",)),
         ):
             for name in names:
                 patch.setattr(kind, name, ending(name, getattr(kind, name)))
@@ -217,7 +218,7 @@ def test_a_kill_at_every_step(
         except Killed:
             pass
         left = LanceRows.open(rows.folder)
-        put = done.count("put")
+        put = done.count("put_head")
         assert content_of(left) == (after if put else before), done
         assert left.faults() == []
         # the next writer
