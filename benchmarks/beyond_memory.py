@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from benchmarks.exact_search import noisy
 from benchmarks.measuring import sized, write
-from limner.search import scratch
+from limner.store import scratch
 from limner.store.conditions import Condition
 from limner.search.engine import Engine
 from limner.store.entry import StoredImage

@@ -114,7 +114,8 @@ def files() -> dict[str, str]:
     from limner.data import minimal_pairs
     from limner.export import exported
     from limner.inference import calibration_file, checkpoint, composing
-    from limner.search import manifest, store_export
+    from limner.search import store_export
+    from limner.store import manifest
 
     versions = {
         "store": manifest.FORMAT,

@@ -42,7 +42,9 @@ def repair(
     while another process writes.
     """
     if is_remote(files.folder):
-        raise SettingsError(f"{files.folder}: a store is repaired on a disk; copy it there, and back afterwards")
+        raise SettingsError(
+            f"{files.folder}: a store is repaired on a disk; copy it there, and back afterwards"
+        )
     expect_own_files(files.folder)
     with files.writing():
         if faults := files.rows.faults():

@@ -152,7 +152,7 @@ async def send_thumbnail(
 
     With `seconds` the client may keep it for so long; `asked`: its If-None-Match header.
     """
-    small = (await to_thread.run_sync(files.thumbnails, [key], limiter=reading))[0]
+    small = (await to_thread.run_sync(thumbnails, files, [key], limiter=reading))[0]
     if small is None:
         entry = await to_thread.run_sync(known_image, files, key, limiter=reading)
 

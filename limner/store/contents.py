@@ -62,9 +62,7 @@ def region_blocks(
         yield block, np.frombuffer(b"".join(contents), "<f2").reshape(-1, *shape)
 
 
-def own(
-    folder: StorePath, held: Mapping[int, bytes], number: int, digest: bytes | None
-) -> bytes | None:
+def own(folder: StorePath, held: Mapping[int, bytes], number: int, digest: bytes | None) -> bytes | None:
     """The bytes of an image among those that were read; None for an image that has none. Raises `StoreError`."""
     if digest is None:
         return None

@@ -66,7 +66,13 @@ class StoredImage:
     def of(cls, row: "PictureRow") -> "StoredImage":
         """Make the stored image of an engine's row."""
         return cls(
-            row.path, row.sha256, row.size, row.mtime, time_of(row.taken), row.identity, json.loads(row.metadata)
+            row.path,
+            row.sha256,
+            row.size,
+            row.mtime,
+            time_of(row.taken),
+            row.identity,
+            json.loads(row.metadata),
         )
 
 

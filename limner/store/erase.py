@@ -87,7 +87,9 @@ def erase(
         traces, traced = _traces(files, chosen)
         search = traces.search()
         visible = {trace for _, trace in _in_files(files, search)}
-        in_model = sum(name.startswith(f"{MODEL_FOLDER}/") for name, _ in _in_files(files, search, model=True))
+        in_model = sum(
+            name.startswith(f"{MODEL_FOLDER}/") for name, _ in _in_files(files, search, model=True)
+        )
         # before the rows go: killed in between, the same call still knows whose lines these are. Servers wait for
         # the log until the rows have gone, or they would add lines of what they have found until then
         with _forgotten(files, chosen, audit) as lines, files.changing() as writer:

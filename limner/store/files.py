@@ -268,7 +268,9 @@ def _no_store(folder: Path) -> StoreError:
     if (folder / "store.json").exists():
         return StoreError(f"{folder}: a store of an earlier limner; index into a new folder")
     if folder.is_dir():
-        return StoreError(f"{folder}: not a store, it has no {FILE}; build one with `limner index`", "missing")
+        return StoreError(
+            f"{folder}: not a store, it has no {FILE}; build one with `limner index`", "missing"
+        )
     return StoreError(f"{folder}: no such store; build one with `limner index RUN STORE PICTURES`", "missing")
 
 

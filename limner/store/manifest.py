@@ -27,7 +27,13 @@ IN_STORE = "{store}/" + MODEL_FOLDER
 PARTIAL_MODEL = f".{MODEL_FOLDER}.partial"
 """Where a model is put together before its folder gets its name."""
 
-_LEFT_BEHIND = {PARTIAL, f"{PARTIAL}-journal", LOCK_FILE, LEASE_FILE, PARTIAL_MODEL}  # of a create that was killed
+_LEFT_BEHIND = {
+    PARTIAL,
+    f"{PARTIAL}-journal",
+    LOCK_FILE,
+    LEASE_FILE,
+    PARTIAL_MODEL,
+}  # of a create that was killed
 
 
 class StoreManifest(Settings):
@@ -71,9 +77,7 @@ def read_manifest(folder: StorePath, rows: Rows) -> StoreManifest:
         version = values.get("format")
         if isinstance(version, int) and version != FORMAT:
             advice = "upgrade limner" if version > FORMAT else "index into a new folder"
-            raise StoreError(
-                f"{folder}: store format {version}, and this limner reads {FORMAT}; {advice}"
-            )
+            raise StoreError(f"{folder}: store format {version}, and this limner reads {FORMAT}; {advice}")
         return StoreManifest.parse(opened(values))
     except (SettingsError, ValueError, AttributeError, RecursionError):
         raise StoreError(

@@ -103,7 +103,9 @@ class Reading(Protocol):
     def sentences(self) -> Iterator[tuple[SentenceRow, bytes]]:
         """All sentences with the bytes of their vectors, in no order."""
 
-    def vectors(self, numbers: Int[np.ndarray, " some"]) -> Iterator[tuple[Int[np.ndarray, " block"], list[bytes]]]:
+    def vectors(
+        self, numbers: Int[np.ndarray, " some"]
+    ) -> Iterator[tuple[Int[np.ndarray, " block"], list[bytes]]]:
         """Vectors of images, block by block in no order: their places among the numbers, and the bytes of each."""
 
     def thumbnails(self, numbers: Sequence[int]) -> dict[int, bytes]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.search.fake import vectors_of
 from limner.errors import SettingsError
 from limner.store.entry import StoredImage
 from limner.store.erase import erase
@@ -213,7 +214,7 @@ def test_damage_and_repair(limner: Limner, own: Path, toy_run: Path) -> None:
     files = StoreFiles.open(own)
     before = files.entries()
     first = min(before.values(), key=lambda entry: entry.path)
-    vector = files.vectors([first.id])
+    vector = vectors_of(files, [first.id])
     for file in (own / "pictures-1.lance" / "data").iterdir():
         content = bytearray(file.read_bytes())
         if (place := content.find(vector.tobytes())) >= 0:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import limner
+from tests.search.fake import vectors_of
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import load_export
@@ -40,7 +41,7 @@ def pictures(toys: Dataset) -> list[Path]:
 
 def vectors(store: Path) -> np.ndarray:
     files = StoreFiles.open(store)
-    return files.vectors([entry.id for entry in files.entries().values()])
+    return vectors_of(files, [entry.id for entry in files.entries().values()])
 
 
 def test_a_store_of_an_export_is_that_of_its_run(

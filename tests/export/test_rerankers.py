@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import limner
+from limner.store.contents import region_features
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError
 from limner.export.exported import ExportedModel, load_export
@@ -321,7 +322,7 @@ def test_pictures_are_added_with_their_regions(
     assert index_pictures(load_export(export), files, images[3:]).added == 3
     keys = [files.entries()[str(image)].id for image in images]
     np.testing.assert_allclose(
-        files.region_features(keys).astype(np.float32),
+        region_features(files, keys).astype(np.float32),
         run.encode_regions(images).astype(np.float32),
         rtol=2e-3,
         atol=2e-3,

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limner.store.entry import StoredImage, key_of
-from limner.store.manifest import read_manifest
 from limner.search.sentences import Sentence, SentenceTable
+from limner.store.contents import region_features, thumbnails
+from limner.store.entry import StoredImage, key_of
 from limner.store.files import StoreFiles
 from limner.store.path import StorePath
-from tests.search.fake import DIM, FakeEncoder, Rows, unit
+from tests.search.fake import DIM, FakeEncoder, Rows, nearest, unit, vectors_of
 
 SHAPE = (2, 2, 32)
 
 
 class Log:
-    """An audit log that notes what it must forget, and the generations of the store while it is held."""
+    """An audit log that notes what it must forget, and the rows of the store while it is held."""
 
     def __init__(self, files: StoreFiles, told: list[Any], left: int = 0) -> None:
         self.files, self.told, self.lines = files, told, left
@@ -29,9 +29,9 @@ class Log:
     @contextmanager
     def forgetting(self, keys: Collection[str], texts: Collection[str]) -> Iterator[int]:
         self.told.append((keys, texts))
-        before = read_manifest(self.files.folder).generation
+        before = len(self.files)
         yield 5
-        self.held.append((before, read_manifest(self.files.folder).generation))
+        self.held.append((before, len(self.files)))
 
     def left(self, keys: Collection[str]) -> int:
         return self.lines
@@ -129,9 +129,9 @@ def answers(files: StoreFiles, some: list[Made]) -> dict[str, Any]:
     return {
         "items": rows,
         "entries": [entries[one.entry.path] for one in some],
-        "vectors": files.vectors(ids).tobytes() if ids else b"",
-        "thumbnails": files.thumbnails(ids),
-        "regions": files.region_features(ids).tobytes() if files.region_shape and ids else b"",
+        "vectors": vectors_of(files, ids).tobytes() if ids else b"",
+        "thumbnails": thumbnails(files, ids),
+        "regions": region_features(files, ids).tobytes() if files.region_shape and ids else b"",
         "sentences": [told.get(Sentence(one.sentence, one.entry.path)) for one in some],
     }
 
@@ -139,5 +139,5 @@ def answers(files: StoreFiles, some: list[Made]) -> dict[str, Any]:
 def ranking(files: StoreFiles, some: list[Made]) -> list[tuple[str, Any]]:
     ids = {one.entry.id for one in some}
     query = np.linspace(-1, 1, DIM, dtype=np.float32)
-    hits = files.search(query, max(len(files), 1)) if len(files) else []
+    hits = nearest(files, query, max(len(files), 1)) if len(files) else []
     return [(hit.id, pytest.approx(hit.score, abs=1e-5)) for hit in hits if hit.id in ids]

@@ -21,10 +21,10 @@ from limner.search.calibration import (
 )
 from limner.search.index import index_pictures
 from limner.search.index_dataset import index_dataset
-from limner.store.manifest import write_manifest
 from limner.search.sentences import Sentence, SentenceTable
 from limner.store.calibration import load_store_calibration
 from limner.store.files import StoreFiles, store_for
+from limner.store.manifest import write_manifest
 from limner.store.verify import verify
 from tests.agreeing import agreeing
 

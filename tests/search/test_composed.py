@@ -13,9 +13,9 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError
 from limner.inference.composing import FILE, write_inversion
 from limner.inference.trained import load_model
-from limner.store.kept_model import inversion_for
 from limner.search.query import Query
 from limner.search.store import Store
+from limner.store.kept_model import inversion_for
 from limner.store.verify import verify
 from limner.wire import Answer
 from tests.inference.test_composing import inversion

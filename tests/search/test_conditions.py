@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.errors import SettingsError
-from limner.search import conditions as module
+from limner.store import conditions as module
 from limner.store.conditions import Condition
 
 FACTS = {

@@ -2,7 +2,7 @@ import doctest
 
 import pytest
 
-from limner.search import conditions as module
+from limner.store import conditions as module
 from limner.store.conditions import number_of
 
 

@@ -17,14 +17,15 @@ from limner.errors import (
 )
 from limner.evaluation.calibration import Calibration
 from limner.inference.calibration_file import RunCalibration
-from limner.store.conditions import Condition
 from limner.search.engine import Engine
-from limner.store.entry import StoredImage
 from limner.search.index import index_pictures
 from limner.search.query import Query
-from limner.store.snapshot import Snapshot
 from limner.search.store import Store
+from limner.store.conditions import Condition
+from limner.store.contents import thumbnails
+from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
+from limner.store.snapshot import Snapshot
 from limner.store.vectors import Found, Vectors
 from limner.wire import Answer, MetadataField
 from tests.search.fake import DIM, FakeEncoder, Rows, draw, unit
@@ -144,7 +145,7 @@ def test_a_hit_knows_when_it_was_taken(engine: Engine) -> None:
     assert entry is not None
     assert (entry.taken, entry.path) == (hit.taken, str(hit.path))
     assert engine.files.entry("nothing") is None
-    small = engine.files.thumbnails([hit.id, "nothing"])
+    small = thumbnails(engine.files, [hit.id, "nothing"])
     assert small[0] is not None
     assert small[0].startswith(b"\xff\xd8")
     assert small[1] is None

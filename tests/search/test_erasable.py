@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limner.search import erasable as module
+from limner.store import erasable as module
 from limner.store.erasable import erasable
 from tests.search.erasing import made, store_of
 

@@ -4,7 +4,6 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import StoreError
-from limner.search import erase as module
+from limner.search.repair import repair
+from limner.store import erase as module
+from limner.store.contents import thumbnails
 from limner.store.entry import StoredImage
 from limner.store.erase import erase
-from limner.search.repair import repair
-from limner.search.segments import SegmentWriter
 from limner.store.files import StoreFiles
-from limner.search.table import Table
-from limner.store.traces import TraceSearch
+from limner.store.sqlite_rows import SqliteRows, SqliteWriting
 from limner.store.uploads import MARK, Uploads
 from limner.store.verify import DAMAGE, verify
 from tests.search.erasing import Log, Made, add, answers, left_of, made, ranking, store_of
@@ -72,17 +70,16 @@ def test_nothing_is_left(
     reader = StoreFiles.open(files.folder)
     expected, ranked = answers(reader, stays), ranking(reader, stays)
     needles = [needle for one in gone for needle in one.needles]
-    # rows that are deleted are there still, which this search sees
+    assert not gone or len({needle for _, needle in left_of(files.folder, gone[0].needles)}) > 4
     if earlier:
         files.delete([one.entry.id for one in gone])
-    assert not gone or len({needle for _, needle in left_of(files.folder, gone[0].needles)}) > 4
     report = erase(files, () if earlier else [one.entry.id for one in gone])
     assert left_of(files.folder, needles + before_update) == set()
     assert report.found == ()
     if not earlier:
         assert report.pictures == len(gone)
         assert report.sentences == (len(gone) if sentences else 0)
-        # not the raw form of a hash, nor texts that LanceDB compresses
+        # not the raw form of a hash
         assert not gone or report.traces.visible > 0.8 * report.traces.searched
     assert report.left == len(stays) == len(files)
     for one in (files, reader, StoreFiles.open(files.folder)):
@@ -91,19 +88,6 @@ def test_nothing_is_left(
     assert not verify(files).found.keys() & DAMAGE.keys()
     add(files, gone)
     assert answers(reader, stays + gone)["vectors"] == b"".join(one.vector.tobytes() for one in stays + gone)
-
-
-def test_lancedb_alone_leaves_a_deleted_row(tmp_path: Path) -> None:
-    """What `store compact --purge` was before, and that the search of these tests sees it."""
-    some = [made(number, 0, False) for number in range(41)]
-    files = store_of(tmp_path / "store", some)
-    files.delete([some[7].entry.id])
-    for table in (files.table, files.sentences):
-        table.opened().optimize(cleanup_older_than=timedelta(milliseconds=1), delete_unverified=True)
-    found = {needle for _, needle in left_of(files.folder, some[7].needles)}
-    assert {some[7].vector.tobytes(), some[7].entry.path.encode(), some[7].entry.id.encode()} <= found
-    assert erase(files).pictures == 0
-    assert left_of(files.folder, some[7].needles) == set()
 
 
 class KilledError(BaseException):
@@ -120,23 +104,19 @@ def killed_at(step: int) -> Iterator[list[int]]:
             count[0] += 1
             if count[0] - 1 < step:
                 return do(*args, **kwargs)
-            if count[0] - 1 == step and do is rmtree:
-                # half of it
-                next(path for path in Path(args[0]).rglob("*") if path.is_file()).unlink()
             raise KilledError
 
         return instead
 
-    rmtree = shutil.rmtree
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shutil, "rmtree", ending(rmtree))
         for of, name in (
-            (Path, "replace"),
             (Path, "unlink"),
-            (SegmentWriter, "write"),
-            (Table, "create"),
-            (module, "write_manifest"),
-            (StoreFiles, "clean"),
+            (SqliteWriting, "delete"),
+            (SqliteWriting, "delete_sentences"),
+            (SqliteWriting, "commit"),
+            (SqliteRows, "set_text"),
+            (SqliteRows, "scrub"),
+            (Uploads, "remove_leftovers"),
         ):
             patch.setattr(of, name, ending(getattr(of, name)))
         yield count
@@ -163,9 +143,6 @@ def test_killed_at_each_step(tmp_path: Path) -> None:
         files = StoreFiles.open(folder)
         (uploads / MARK).unlink(missing_ok=True)
         Uploads.claim(uploads, files)
-        # a writer that has cleaned up before, as each one does
-        with files.writing():
-            pass
         with killed_at(step) as count, suppress(KilledError):
             erase(files, [one.entry.id for one in gone], uploads=uploads)
         if count[0] <= step:
@@ -178,14 +155,14 @@ def test_killed_at_each_step(tmp_path: Path) -> None:
                 assert answers(reader, some) == all_before
             else:
                 assert held == len(stays)
-        # whichever it was, the same call ends in the new generation
+        # whichever it was, the same call ends in the store without them
         again = erase(StoreFiles.open(folder), [one.entry.id for one in gone], uploads=uploads)
         assert (again.left, again.found) == (len(stays), ())
         assert left_of(folder, needles) == set()
         assert not Path(upload.path).exists()
         assert answers(StoreFiles.open(folder), stays) == expected
         shutil.rmtree(folder)
-    assert step > 10
+    assert step > 5
     assert states == {len(some), len(stays)}
 
 
@@ -193,13 +170,11 @@ def test_a_name_that_is_not_there_and_one_that_others_contain(tmp_path: Path) ->
     some = [made(number, 7, False) for number in range(4)]
     files = store_of(tmp_path / "store", some)
     erase(files)
-    generation = files.manifest.generation
     report = erase(files, paths=["/people/camera"], ids=["0123456789abcdef" * 2])
     assert (report.pictures, report.left, report.found) == (0, 4, ())
     assert report.unknown == ("0123456789abcdef" * 2, "/people/camera")
     # the path is a part of others; of the names that were never there nothing is seen
     assert (report.traces.shared, report.traces.visible) == (1, 0)
-    assert files.manifest.generation == generation
 
 
 def test_bytes_that_others_share(tmp_path: Path) -> None:
@@ -217,49 +192,23 @@ def test_bytes_that_others_share(tmp_path: Path) -> None:
     # hash, identity, vector, digests, sentence; region features and thumbnail
     assert report.traces.shared >= 8
     assert left_of(files.folder, [one.entry.path.encode(), one.entry.id.encode()]) == set()
-    assert files.thumbnails([twin.entry.id]) == [one.thumbnail]
+    assert thumbnails(files, [twin.entry.id]) == [one.thumbnail]
 
 
 def test_what_is_left_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some = [made(number, 9, True) for number in range(12)]
     files = store_of(tmp_path / "store", some)
     (tmp_path / "store" / "forgotten.txt").write_bytes(b"..." + some[3].entry.path.encode())
-    # damaged bytes, which no row needs, cannot be hidden either
-    monkeypatch.setattr(StoreFiles, "clean", lambda self: None)
-    report = erase(files, some[3].entry.id)
-    found = {(Path(one.file).parts[0], one.kind) for one in report.found}
+    # SQLite as it is without VACUUM and without overwriting what is deleted
+    monkeypatch.setattr(SqliteRows, "scrub", lambda self: None)
+    found = {(Path(one.file).name, one.kind) for one in erase(files, some[3].entry.id).found}
     assert ("forgotten.txt", "path") in found
-    assert ("pictures-1.lance", "vector") in found
-    assert ("sentences-1.lance", "text") in found
-    assert {
-        ("segments", "thumbnail"),
-        ("segments", "region features"),
-        ("segments", "bytes of no picture"),
-    } <= found
+    kinds = {kind for name, kind in found if name.startswith("store.sqlite")}
+    assert {"path", "vector", "text", "thumbnail", "region features"} <= kinds
     monkeypatch.undo()
     (tmp_path / "store" / "forgotten.txt").unlink()
     assert erase(files, some[3].entry.id).found == ()
     assert left_of(files.folder, some[3].needles) == set()
-
-
-def test_rows_that_are_left_are_reported_where_texts_are_compressed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    some = [made(number, 14, False) for number in range(5)]
-    files = store_of(tmp_path / "store", some)
-    real = module._staying
-
-    def forgetful(
-        table: Any, gone: Any, moved: Any, search: TraceSearch, shared: set[bytes], tell: Any
-    ) -> Any:
-        # all rows stay, and what they share with the others is not known
-        return real(table, set(), moved, search, set(), tell)
-
-    monkeypatch.setattr(module, "_staying", forgetful)
-    # as if no file showed anything
-    monkeypatch.setattr(TraceSearch, "in_file", lambda self, path: iter(()))
-    found = {(one.file, one.kind) for one in erase(files, some[3].entry.id).found}
-    assert {("pictures-2.lance", "path"), ("sentences-2.lance", "text")} <= found
 
 
 def test_a_very_large_erasure_is_proved_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,16 +253,27 @@ def test_a_failing_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     files = store_of(tmp_path / "store", some)
     expected = answers(files, some)
 
-    def full(self: Table, batches: Any) -> None:
-        next(iter(batches))
+    def full(self: SqliteWriting) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(Table, "create", full)
+    monkeypatch.setattr(SqliteWriting, "commit", full)
     with pytest.raises(StoreError, match="full"):
         erase(files, some[0].entry.id)
     assert answers(files, some) == expected
-    assert len(list((files.folder / "segments").iterdir())) == 1
-    assert not (files.folder / "pictures-2.lance").exists()
+
+
+def test_a_reader_that_reads_for_long_has_the_erasure_called_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limner.store.sqlite_rows._WAIT", 0.1)
+    some = [made(number, 17, False) for number in range(5)]
+    files, reader = store_of(tmp_path / "store", some), StoreFiles.open(tmp_path / "store")
+    with reader.rows.reading() as reading:
+        assert reading.state("pictures").rows == 5
+        with pytest.raises(StoreError, match="call it again when that is done"):
+            erase(files, some[0].entry.id)
+    assert erase(files, some[0].entry.id).found == ()
+    assert left_of(files.folder, some[0].needles) == set()
 
 
 def test_identities_that_are_gone_are_forgotten(tmp_path: Path) -> None:
@@ -337,113 +297,32 @@ def test_the_log_is_held_until_the_rows_have_gone_and_looked_at_then(tmp_path: P
     files = store_of(tmp_path / "store", some)
     log = Log(files, [], left=2)
     report = erase(files, some[0].entry.id, audit=log)
-    assert log.held == [(1, 2)]
+    assert log.held == [(3, 2)]
     assert report.audit_lines == 5
     assert [(one.file, one.count) for one in report.found] == [("the audit log", 2)]
 
 
-@pytest.mark.parametrize("place", ["data", "_transactions", "_versions"])
-def test_what_a_killed_writer_left_beside_a_table_of_one_version(tmp_path: Path, place: str) -> None:
-    """It had written a file for LanceDB, and no commit named it yet."""
-    some = [made(number, 15, False) for number in range(4)]
-    files = store_of(tmp_path / "store", some)
-    erase(files, some[0].entry.id)
-    assert files.table.version == 1
-    unfinished = tmp_path / "store" / "pictures-2.lance" / place / "unfinished"
-    unfinished.write_bytes(some[0].entry.path.encode())
-    report = erase(files)
-    assert (report.found, report.left, files.manifest.generation) == ((), 3, 3)
-    assert left_of(files.folder, some[0].needles) == set()
-    # nothing is written anew for nothing
-    erase(files)
-    assert files.manifest.generation == 3
-
-
-@pytest.mark.parametrize("place", ["segments", "segments/*", "pictures-1.lance", "pictures-1.lance/data/*"])
-def test_a_symbolic_link_is_refused(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("name", ["store.sqlite", "model"])
+def test_a_symbolic_link_is_refused(tmp_path: Path, name: str) -> None:
     some = [made(number, 16, False) for number in range(4)]
     files = store_of(tmp_path / "store", some)
-    moved = next((tmp_path / "store").glob(place))
+    (tmp_path / "store" / "model").mkdir()
+    files.forget()
+    moved = tmp_path / "store" / name
     shutil.move(moved, tmp_path / "elsewhere")
     moved.symlink_to(tmp_path / "elsewhere")
     for call in (
         lambda: erase(files, some[0].entry.id),
         lambda: StoreFiles.open(files.folder),
-        lambda: repair(StoreFiles.open(files.folder, check=False), FakeEncoder),
+        lambda: repair(files, FakeEncoder),
     ):
         with pytest.raises(
             StoreError, match="is a symbolic link; the files of a store must lie in its own folder"
         ):
             call()
-    assert not verify(StoreFiles.open(files.folder, check=False)).sound
+    assert not verify(files).sound
     # the store's folder itself may be one
     moved.unlink()
     shutil.move(tmp_path / "elsewhere", moved)
     (tmp_path / "link").symlink_to(tmp_path / "store")
     assert erase(StoreFiles.open(tmp_path / "link"), some[0].entry.id).found == ()
-
-
-@pytest.mark.parametrize("kind", ["segments", "regions", "copied"])
-@pytest.mark.parametrize("seed", range(3))
-def test_bytes_that_are_not_at_their_place_are_not_called_gone(tmp_path: Path, kind: str, seed: int) -> None:
-    """Each is an error before anything goes, or nothing is left, or what is left is reported."""
-    some = [made(number, seed, regions=True) for number in range(12)]
-    files = store_of(tmp_path / "store", some, 2)
-    rows = {row["id"]: row for row in files.places([one.entry.id for one in some])}
-    first, second = sorted({row["segment"] for row in rows.values()})
-    paths = {name: files.folder / "segments" / name for name in (first, second)}
-    shutil.copytree(tmp_path / "store", tmp_path / "whole")
-    for one in some:
-        shutil.rmtree(tmp_path / "store")
-        shutil.copytree(tmp_path / "whole", tmp_path / "store")
-        row = rows[one.entry.id]
-        if kind == "segments":
-            contents = [paths[name].read_bytes() for name in (first, second)]
-            for name, content in zip((second, first), contents, strict=True):
-                paths[name].write_bytes(content)
-        else:
-            other = next(
-                found
-                for found in rows.values()
-                if found["id"] != row["id"] and found["segment"] == row["segment"]
-            )
-            content = bytearray(paths[row["segment"]].read_bytes())
-            size = files.stored.region_size
-            here, there = (slice(place["offset"], place["offset"] + size) for place in (row, other))
-            content[there], content[here] = content[here], content[there if kind == "regions" else here]
-            paths[row["segment"]].write_bytes(content)
-        opened = StoreFiles.open(tmp_path / "store")
-        try:
-            report = erase(opened, one.entry.id)
-        except StoreError:
-            assert len(StoreFiles.open(tmp_path / "store")) == len(some)
-            continue
-        assert report.found or not left_of(opened.folder, one.needles)
-
-
-@pytest.mark.parametrize("kind", ["exchanged", "copied"])
-def test_nor_are_those_in_a_segment_that_stays_whole(tmp_path: Path, kind: str) -> None:
-    """The only picture of a segment goes, and its bytes lie in another, of which nothing is moved."""
-    some = [made(number, 3, regions=True) for number in range(3)]
-    files = store_of(tmp_path / "store", some[:1])
-    add(files, some[1:])
-    one, other, _ = files.places([each.entry.id for each in some])
-    if other["id"] == some[0].entry.id:
-        one, other = other, one
-    assert one["segment"] != other["segment"]
-    paths = [files.folder / "segments" / row["segment"] for row in (one, other)]
-    contents = [bytearray(path.read_bytes()) for path in paths]
-    size = files.stored.region_size
-    here, there = (slice(row["offset"], row["offset"] + size) for row in (one, other))
-    before = contents[0][here], contents[1][there]
-    contents[1][there] = before[0]
-    if kind == "exchanged":
-        contents[0][here] = before[1]
-    for path, content in zip(paths, contents, strict=True):
-        path.write_bytes(content)
-    try:
-        report = erase(StoreFiles.open(tmp_path / "store"), some[0].entry.id)
-    except StoreError:
-        assert len(StoreFiles.open(tmp_path / "store")) == 3
-        return
-    assert [left.kind for left in report.found] == ["bytes that are not those of their picture"]

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from limner.store.entry import key_of
-from limner.store.erase import erase
 from limner.search.foreign_vectors import ForeignVectors, index_vectors
 from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
+from limner.store.entry import key_of
+from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from tests.search.fake import FakeEncoder, draw
 

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from limner.search.engine import Engine
-from limner.store.entry import StoredImage
 from limner.search.graph import WIDTHS, Graph
 from limner.search.query import Query
-from limner.store.snapshot import Snapshot
 from limner.search.store import Store
+from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
+from limner.store.snapshot import Snapshot
 from limner.store.vectors import Found
 from tests.search.fake import DIM, FakeEncoder, Rows, unit
 

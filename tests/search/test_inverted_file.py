@@ -8,19 +8,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from limner.search.table import ROW
 
-from limner.search import inverted_file, scratch
+from limner.search import inverted_file
 from limner.search.approximate import proposer_for, trial
-from limner.store.conditions import Condition
 from limner.search.engine import Engine
-from limner.store.entry import StoredImage
 from limner.search.inverted_file import DEPTHS, InvertedFile, spherical_kmeans
 from limner.search.query import Query
-from limner.store.snapshot import Snapshot
+from limner.store import scratch
+from limner.store.conditions import Condition
+from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
-from limner.search.table import ROW
+from limner.store.snapshot import Snapshot
 from limner.store.vectors import Vectors
-from tests.search.fake import DIM, FakeEncoder, unit
+from tests.search.fake import DIM, FakeEncoder, unit, vectors_of
 
 Rows = Any  # arrays of numpy, whose arithmetic has no types
 
@@ -344,7 +345,7 @@ def test_the_file_of_vectors_has_no_name_and_follows_the_store(store: StoreFiles
         row = now.row(key)
         assert row is not None
         assert now.keys_of(np.array([row])) == [key]
-        assert store.vectors([key])[0].tolist() == now.matrix[row].tolist()
+        assert vectors_of(store, [key])[0].tolist() == now.matrix[row].tolist()
     assert now.row(entries(range(1))[0].id) is None
 
 

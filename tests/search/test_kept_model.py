@@ -18,12 +18,12 @@ from limner.evaluation.calibration import Calibration
 from limner.inference.calibration import write_calibration
 from limner.inference.calibration_file import RunCalibration
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
-from limner.search import kept_model
-from limner.store.erase import erase
-from limner.store.manifest import IN_STORE, read_manifest
 from limner.search.repair import repair
 from limner.search.store import Store
+from limner.store import kept_model
+from limner.store.erase import erase
 from limner.store.files import StoreFiles
+from limner.store.manifest import IN_STORE, read_manifest
 from limner.store.verify import verify
 from limner.training.log import EpochEnded, Event
 from limner.training.loop import train
@@ -204,7 +204,8 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 import limner
-from limner.search import kept_model, store_files
+from limner.store import kept_model
+from limner.store import files as store_files
 
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -15,7 +15,7 @@ from botocore.exceptions import (  # type: ignore[import-untyped]
 )
 
 from limner.errors import StoreError
-from limner.search import lock as module
+from limner.store import lock as module
 from limner.store.lock import LEASE_FILE, Lease
 
 

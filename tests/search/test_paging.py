@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from limner.search.table import Table
 
 from limner.errors import SettingsError
 from limner.evaluation.calibration import Calibration
@@ -15,7 +16,6 @@ from limner.search.index import index_pictures
 from limner.search.query import Query
 from limner.search.store import Store
 from limner.store.files import StoreFiles
-from limner.search.table import Table
 from limner.wire import Grouping, Hit
 from tests.search.fake import DIM, FakeEncoder, draw
 

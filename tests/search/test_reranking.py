@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from limner.search.table import Table
 from PIL import Image
 
 import limner
@@ -17,15 +18,15 @@ from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreErr
 from limner.evaluation.calibration import Calibration
 from limner.inference import TrainedModel
 from limner.inference.calibration_file import RunCalibration
-from limner.store.conditions import Condition
 from limner.search.engine import Engine
-from limner.store.entry import StoredImage
 from limner.search.index import index_pictures
 from limner.search.query import Query
-from limner.store.snapshot import Snapshot
 from limner.search.store import Store, open_store
+from limner.store.conditions import Condition
+from limner.store.contents import region_features
+from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles, store_for
-from limner.search.table import Table
+from limner.store.snapshot import Snapshot
 from limner.wire import Answer
 from tests.search.fake import FakeEncoder
 
@@ -130,7 +131,7 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
 def test_a_sentence_without_a_known_word_has_no_attention(run: TrainedModel, engine: Engine) -> None:
     assert run.reranker is not None
     found = run.reranker.rerank(
-        "zebra", engine.files.region_features([Store(engine).search(QUERY, k=1)[0].id])
+        "zebra", engine.region_features(files, [Store(engine).search(QUERY, k=1)[0].id])
     )
     assert found.words == ()
     assert found.of_regions is not None
@@ -165,10 +166,10 @@ def test_maps_survive_a_change_of_metadata(run: TrainedModel, toys: Dataset, tmp
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, pictures)
     ids = sorted(entry.id for entry in store.entries().values())
-    before = store.region_features(ids)
+    before = region_features(store, ids)
     summary = index_pictures(run, store, pictures, metadata={str(pictures[0]): {"shelf": 3}})
     assert summary.updated == 1
-    np.testing.assert_array_equal(store.region_features(ids), before)
+    np.testing.assert_array_equal(region_features(store, ids), before)
     assert StoreFiles.open(tmp_path / "store").region_shape == store.region_shape
 
 
@@ -227,7 +228,7 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="at least 1"):
         Store(engine).search(QUERY, k=3, rerank=0, explain=True)
     with pytest.raises(StoreError, match="does not hold"):
-        engine.files.region_features(["nothing"])
+        engine.region_features(files, ["nothing"])
     entry = StoredImage("/nowhere.png", "0" * 64, 1, 1)
     vector = np.ones((1, engine.files.dim), np.float32)
     region_features = np.zeros((1, *engine.files.region_shape), np.float16)  # type: ignore[misc]
@@ -245,7 +246,7 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
             plain.search("a red coat", **asked)
     assert plain.search("a red coat", rerank=0).hits == ()
     with pytest.raises(StoreError, match="keeps no region features"):
-        plain.files.region_features(["one"])
+        plain.region_features(files, ["one"])
 
 
 def calibration(run: TrainedModel, reranked: int | Literal["all"]) -> RunCalibration:

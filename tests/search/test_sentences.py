@@ -81,7 +81,6 @@ def test_sentences_go_with_their_picture(store: StoreFiles, tmp_path: Path) -> N
     assert store.delete([store.entries()[str(gone)].id]) == 1
     assert {hit.path for hit in table.search(encoder.encode_texts(["red"])[0], 9)} == {kept, None}
     assert store.delete(["nothing"]) == 0
-    store.compact()
     assert len(table) == 2
 
 

@@ -1,14 +1,12 @@
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from limner.store.entry import StoredImage, key_of
 from limner.store.files import StoreFiles
-from limner.search.table import Table
+from limner.store.sqlite_rows import SqliteReading
 
 
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,13 +14,13 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
     held: dict[str, np.ndarray] = {}
     rng = np.random.default_rng(0)
     read: list[int] = []
-    fill = Table.fill
+    vectors_of = SqliteReading.vectors
 
-    def counted(table: Table, matrix: np.ndarray, places: np.ndarray, *rest: Any) -> bool:
-        read.append(len(places))
-        return fill(table, matrix, places, *rest)
+    def counted(reading: SqliteReading, numbers: np.ndarray) -> Any:
+        read.append(len(numbers))
+        return vectors_of(reading, numbers)
 
-    monkeypatch.setattr(Table, "fill", counted)
+    monkeypatch.setattr(SqliteReading, "vectors", counted)
 
     def add(*names: str) -> None:
         vectors = rng.standard_normal((len(names), 3)).astype(np.float32)
@@ -31,7 +29,7 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
 
     def check(expected: int) -> None:
         snapshot = store.snapshot()
-        assert snapshot.columns["path"].to_pylist() == sorted(held)
+        assert snapshot.columns.paths == sorted(held)
         np.testing.assert_array_equal(
             snapshot.matrix, np.array([held[path] for path in sorted(held)]).reshape(-1, 3)
         )
@@ -45,8 +43,12 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
     store.delete([key_of("/a"), key_of("/f")])
     del held["/a"], held["/f"]
     check(0)
-    store.compact()
-    check(3)
+    with store.changing() as writer:
+        writer.update([StoredImage("/b", "1" * 64, 1, 1)])
+    check(0)  # other facts, and the vector of before
+    store.rows.scrub()
+    add("h")
+    check(1)
     store.delete([key_of(path) for path in held])
     held.clear()
     check(0)
@@ -54,21 +56,19 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
     check(1)
 
 
-def test_rows_that_go_while_they_are_read_are_read_again(
+def test_rows_that_go_while_they_are_read_are_those_of_the_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=3, run="run")
     store.add([StoredImage(f"/{name}", "0" * 64, 1, 1) for name in "ab"], np.eye(3, dtype=np.float32)[:2])
-    numbered = Table.numbered
-    asked: list[int] = []
+    writer = StoreFiles.open(store.folder)
+    vectors_of = SqliteReading.vectors
 
-    def late(table: Table, columns: Sequence[str]) -> pa.Table:
-        rows = numbered(table, columns)
-        if not asked:
-            store.delete([key_of("/a")])
-        asked.append(len(rows))
-        return rows
+    def late(reading: SqliteReading, numbers: np.ndarray) -> Any:
+        writer.delete([key_of("/a")])
+        return vectors_of(reading, numbers)
 
-    monkeypatch.setattr(Table, "numbered", late)
-    assert store.snapshot().columns["path"].to_pylist() == ["/b"]
-    assert asked == [2, 1]
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteReading, "vectors", late)
+        assert store.snapshot().columns.paths == ["/a", "/b"]
+    assert store.snapshot().columns.paths == ["/b"]

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from limner.errors import DataError, SettingsError, StoreError
 from limner.search import store_export
-from limner.store.entry import StoredImage
-from limner.store.erase import erase
 from limner.search.foreign_vectors import index_vectors, read_vectors, store_of_vectors
 from limner.search.image_files import small_bytes
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_export import export_store
+from limner.store.entry import StoredImage
+from limner.store.erase import erase
 from limner.store.files import StoreFiles
-from tests.search.fake import DIM, FakeEncoder, draw, unit
+from tests.search.fake import DIM, FakeEncoder, draw, nearest, unit, vectors_of
 
 NAMES = {"parquet": "out.parquet", "lance": "out.lance", "faiss": "out", "qdrant-jsonl": "out.jsonl"}
 COUNT = 10
@@ -119,7 +119,8 @@ def test_a_store_comes_back_as_it_was(
         assert found[path].metadata == entry.metadata
     query = drawn(1, dim, 7)[0]
     hits = [
-        [(hit.id, hit.score, hit.identity) for hit in one.search(query, len(chosen))] for one in (files, new)
+        [(hit.id, hit.score, hit.identity) for hit in nearest(one, query, len(chosen))]
+        for one in (files, new)
     ]
     assert hits[0] == hits[1]
 
@@ -195,7 +196,7 @@ def test_faiss_reads_the_index(pictures: list[Path], tmp_path: Path) -> None:
     keys = pq.read_table(tmp_path / "out" / "rows.parquet")["id"].to_pylist()
     query = drawn(1, DIM, 3)
     scores, places = index.search(query, 4)
-    hits = files.search(query[0], 4)
+    hits = nearest(files, query[0], 4)
     assert [keys[place] for place in places[0]] == [hit.id for hit in hits]
     np.testing.assert_allclose(scores[0], [hit.score for hit in hits], atol=1e-6)
     # and one that faiss has written is read
@@ -263,7 +264,7 @@ def test_an_interrupted_export_leaves_nothing(
 @every_format
 def test_a_damaged_row_is_refused(to: str, pictures: list[Path], tmp_path: Path) -> None:
     files = made(tmp_path / "store", pictures, drawn())
-    row = files.vectors([next(iter(files.entries().values())).id])[0].tobytes()
+    row = vectors_of(files, [next(iter(files.entries().values())).id])[0].tobytes()
     for data in (tmp_path / "store" / "pictures-1.lance" / "data").iterdir():
         content = bytearray(data.read_bytes())
         if (place := content.find(row)) >= 0:

@@ -1,21 +1,21 @@
-import hashlib
 import json
 import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from limner.errors import DataError, LimnerError, SettingsError, StoreError
+from limner.errors import DataError, LimnerError, StoreError
+from limner.store.contents import thumbnails
 from limner.store.entry import StoredImage
 from limner.store.erase import erase
-from limner.search.index import index_pictures
-from limner.store.manifest import StoreManifest, read_manifest, write_manifest
 from limner.store.files import StoreFiles
-from tests.search.fake import DIM, FakeEncoder, draw
+from limner.store.verify import verify
+from tests.search.fake import nearest, vectors_of
 
 MODEL, OTHER = "1234567890abcdef" * 4, "fedcba0987654321" * 4
 
@@ -41,7 +41,7 @@ def test_search_equals_a_full_sort_with_ties_by_path(tmp_path: Path) -> None:
         exact = vectors.astype(np.float64) @ query.astype(np.float64)
         order = sorted(range(300), key=lambda row: (-round(exact[row], 4), names[row]))
         for k in (1, 7, 300, 1000):
-            hits = store.search(query, k)
+            hits = nearest(store, query, k)
             assert [hit.name for hit in hits] == [names[row] for row in order[:k]]
             assert [hit.rank for hit in hits] == list(range(1, min(k, 300) + 1))
             np.testing.assert_allclose([hit.score for hit in hits], exact[order[:k]], rtol=1e-4, atol=1e-5)
@@ -50,7 +50,7 @@ def test_search_equals_a_full_sort_with_ties_by_path(tmp_path: Path) -> None:
 def test_equal_scores_beyond_the_last_place_are_cut_by_path(tmp_path: Path) -> None:
     store = store_of(tmp_path)
     store.add([entry(name) for name in "edcba"], np.ones((5, 4), np.float32))
-    assert [hit.name for hit in store.search(np.ones(4, np.float32), 3)] == ["a", "b", "c"]
+    assert [hit.name for hit in nearest(store, np.ones(4, np.float32), 3)] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("count", [301, 1003])
@@ -62,7 +62,7 @@ def test_copies_of_a_picture_score_alike(tmp_path: Path, count: int) -> None:
     names = [f"{number:04}.jpg" for number in range(count)]
     store.add([entry(name) for name in names], np.tile(vector, (count, 1)))
     for query in rng.standard_normal((6, 515)).astype(np.float32):
-        hits = store.search(query, count)
+        hits = nearest(store, query, count)
         assert len({hit.score for hit in hits}) == 1
         assert [hit.name for hit in hits] == names
 
@@ -71,7 +71,7 @@ def test_hits_carry_what_was_stored(tmp_path: Path) -> None:
     store = store_of(tmp_path)
     kept = entry("ä.jpg", identity="p7", metadata={"camera": 3, "tags": ["x", None], "name": "Zoë"})
     store.add([kept, entry("b.jpg")], np.eye(4, dtype=np.float32)[:2])
-    first, second = StoreFiles.open(tmp_path / "store").search(np.array([1, 0.5, 0, 0], np.float32))
+    first, second = nearest(StoreFiles.open(tmp_path / "store"), np.array([1, 0.5, 0, 0], np.float32))
     assert (first.path, first.identity, first.metadata) == (Path("/pictures/ä.jpg"), "p7", kept.metadata)
     assert (first.id, len(first.id)) == (kept.id, 32)
     assert (second.identity, second.metadata, second.score) == (None, {}, 0.5)
@@ -84,23 +84,21 @@ def test_a_path_has_one_row(tmp_path: Path) -> None:
     store.add([entry("c"), entry("a", sha256="1" * 64)], np.eye(4, dtype=np.float32)[2:])
     assert len(store) == 3
     assert store.entries()["/pictures/a"].sha256 == "1" * 64
-    np.testing.assert_array_equal(store.vectors([entry("a").id, entry("b").id]), np.eye(4)[[3, 1]])
-    assert store.search(np.array([1, 0, 0, 0], np.float32), 1)[0].score == 0
+    np.testing.assert_array_equal(vectors_of(store, [entry("a").id, entry("b").id]), np.eye(4)[[3, 1]])
+    assert nearest(store, np.array([1, 0, 0, 0], np.float32), 1)[0].score == 0
 
 
 def test_what_another_handle_adds_is_seen(tmp_path: Path) -> None:
     reader = store_of(tmp_path)
     query = np.ones(4, np.float32)
-    assert reader.search(query) == []
+    assert nearest(reader, query) == []
     assert reader.entries() == {}
     StoreFiles.open(tmp_path / "store").add([entry("a")], np.ones((1, 4), np.float32))
-    assert [hit.name for hit in reader.search(query)] == ["a"]
+    assert [hit.name for hit in nearest(reader, query)] == ["a"]
     held = reader.snapshot()
     assert reader.snapshot() is held
     StoreFiles.open(tmp_path / "store").add([entry("b")], np.ones((1, 4), np.float32))
-    assert len(reader.search(query)) == 2
-    reader.compact()
-    assert len(reader.search(query)) == 2
+    assert len(nearest(reader, query)) == 2
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:
@@ -129,25 +127,13 @@ def test_vectors_that_do_not_fit_are_refused_and_change_nothing(tmp_path: Path) 
     for bad in ({"x": float("nan")}, {"x": "\ud800"}, {"x": object()}, {"x": [{"y": 2**63}]}):
         with pytest.raises(DataError, match="JSON"):
             store.add([entry("a", metadata=bad)], np.ones((1, 4), np.float32))
-    with pytest.raises(StoreError, match=f"does not hold {entry(chr(97)).id}"):
-        store.vectors([entry("a").id])
     assert len(store) == 0
-
-
-def test_queries_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    with pytest.raises(StoreError, match=r"width 4 from model 1234567890ab.*run runs/a"):
-        store.search(np.ones(5, np.float32))
-    with pytest.raises(DataError, match="NaN"):
-        store.search(np.full(4, np.nan, np.float32))
-    with pytest.raises(SettingsError, match="at least 1"):
-        store.search(np.ones(4, np.float32), 0)
 
 
 def test_folders_that_are_no_store_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no such store"):
         StoreFiles.open(tmp_path / "missing")
-    with pytest.raises(StoreError, match=r"not a store, it has no store\.json"):
+    with pytest.raises(StoreError, match=r"not a store, it has no store\.sqlite"):
         StoreFiles.open(tmp_path)
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(StoreError, match=r"not empty \(holds 'notes.txt'\)"):
@@ -156,92 +142,43 @@ def test_folders_that_are_no_store_are_refused(tmp_path: Path) -> None:
         StoreFiles.create(tmp_path / "notes.txt", fingerprint=MODEL, dim=4, run="r")
 
 
-GOOD = {"format": 4, "fingerprint": MODEL, "dim": 4, "run": "r", "created": "2026-01-01", "id": "1"}
+READS: dict[str, Callable[[StoreFiles], object]] = {
+    "search": lambda opened: nearest(opened, np.ones(4, np.float32)),
+    "entries": StoreFiles.entries,
+    "entry": lambda opened: opened.entry(entry("a").id),
+    "thumbnails": lambda opened: thumbnails(opened, [entry("a").id]),
+    "length": len,
+}
 
 
-def signed(values: dict[str, object]) -> str:
-    """A manifest of any values with the digest that belongs to them."""
-    digest = hashlib.blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()
-    return json.dumps({**values, "digest": digest})
-
-
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        "[" * 100_000,
-        "\x00",
-        json.dumps(GOOD),
-        signed({**GOOD, "dim": 0}),
-        signed({**GOOD, "dim": "x"}),
-        signed({**GOOD, "extra": 1}),
-        signed({key: GOOD[key] for key in GOOD if key != "fingerprint"}),
-        signed({**GOOD, "format": 3}),
-        signed({**GOOD, "format": 5}),
-        signed(GOOD).replace('"dim": 4', '"dim": 5'),
-        signed(GOOD).replace('"run": "r"', '"run": "s"'),
-    ],
+    "content", [b"", b"nonsense", b"SQLite format 3\0" + bytes(500)], ids=["empty", "text", "cut"]
 )
-def test_a_damaged_card_is_one_line(tmp_path: Path, text: str) -> None:
-    (tmp_path / "store.json").write_text(text)
-    with pytest.raises(StoreError, match=r"damaged|newer|older") as caught:
-        StoreFiles.open(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_manifest_is_read_whatever_its_layout(tmp_path: Path) -> None:
-    write_manifest(tmp_path, StoreManifest.parse(GOOD))
-    values = json.loads((tmp_path / "store.json").read_text())
-    (tmp_path / "store.json").write_text(json.dumps(dict(reversed(values.items()))))
-    assert StoreFiles.open(tmp_path).manifest == StoreManifest.parse(GOOD)
-
-
-def test_a_damaged_table_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_one_line_whatever_reads_it(
+    tmp_path: Path, read: Callable[[StoreFiles], object], content: bytes
+) -> None:
     store_of(tmp_path).add([entry("a")], np.ones((1, 4), np.float32))
-    for manifest in (tmp_path / "store" / "pictures-1.lance" / "_versions").iterdir():
-        manifest.write_bytes(b"nonsense")
-    with pytest.raises(StoreError, match="damaged") as caught:
-        StoreFiles.open(tmp_path / "store")
+    (tmp_path / "store" / "store.sqlite").write_bytes(content)
+    with pytest.raises(StoreError, match="is damaged") as caught:
+        read(StoreFiles.open(tmp_path / "store"))
     assert "\n" not in str(caught.value)
-
-
-def test_a_table_that_is_cut_off_is_one_line_whatever_reads_it(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    store.add([entry("a")], np.ones((1, 4), np.float32))
-    for file in (tmp_path / "store" / "pictures-1.lance" / "data").iterdir():
-        file.write_bytes(file.read_bytes()[:100])
-    for read in (
-        lambda opened: opened.search(np.ones(4, np.float32)),
-        lambda opened: opened.entries(),
-        lambda opened: opened.entry("a"),
-        lambda opened: opened.vectors([entry("a").id]),
-        lambda opened: opened.thumbnails([entry("a").id]),
-        lambda opened: list(opened.batches(["id"])),
-    ):
-        with pytest.raises(
-            StoreError, match=r"its table of pictures is damaged .*`limner store verify`"
-        ) as caught:
-            read(StoreFiles.open(tmp_path / "store"))
-        assert "\n" not in str(caught.value)
 
 
 def test_a_reader_follows_a_folder_that_was_replaced(tmp_path: Path) -> None:
     store_of(tmp_path).add([entry("old")], np.ones((1, 4), np.float32))
     reader = StoreFiles.open(tmp_path / "store")
-    assert [hit.name for hit in reader.search(np.ones(4, np.float32))] == ["old"]
+    assert [hit.name for hit in nearest(reader, np.ones(4, np.float32))] == ["old"]
     shutil.rmtree(tmp_path / "store")
     with pytest.raises(StoreError, match="is gone; is its disk mounted"):
-        reader.search(np.ones(4, np.float32))
+        nearest(reader, np.ones(4, np.float32))
     store_of(tmp_path).add([entry("new")], np.ones((1, 4), np.float32))
-    assert [hit.name for hit in reader.search(np.ones(4, np.float32))] == ["new"]
+    assert [hit.name for hit in nearest(reader, np.ones(4, np.float32))] == ["new"]
     assert list(reader.entries()) == ["/pictures/new"]
     shutil.rmtree(tmp_path / "store")
     StoreFiles.create(tmp_path / "store", fingerprint=OTHER, dim=4, run="r")
     with pytest.raises(StoreError, match=f"replaced by a store of model {OTHER[:12]}"):
-        reader.search(np.ones(4, np.float32))
+        nearest(reader, np.ones(4, np.float32))
 
 
 def test_what_was_deleted_is_purged_from_the_disk(tmp_path: Path) -> None:
@@ -249,35 +186,25 @@ def test_what_was_deleted_is_purged_from_the_disk(tmp_path: Path) -> None:
     secret, larger = b"\xff\xd8 a face of somebody \xff\xd9", bytes(100)
     store.add([entry(name) for name in "ab"], np.ones((2, 4), np.float32), thumbnails=[secret, larger])
     store.delete([entry("a").id])
-
-    def is_there() -> bool:
-        files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
-        return any(secret in path.read_bytes() for path in files)
-
-    store.compact()  # more than half of the segment is needed
-    assert is_there()
     erase(store)
-    assert not is_there()
+    files = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    assert not any(secret in path.read_bytes() for path in files)
     assert list(StoreFiles.open(tmp_path / "store").entries()) == ["/pictures/b"]
-    assert store.thumbnails([entry("b").id]) == [larger]
-
-
-def test_a_table_of_another_width_is_refused(tmp_path: Path) -> None:
-    store_of(tmp_path).add([entry("a")], np.ones((1, 4), np.float32))
-    manifest = read_manifest(tmp_path / "store")
-    write_manifest(tmp_path / "store", manifest.model_copy(update={"dim": 8}))
-    with pytest.raises(StoreError, match="other columns"):
-        StoreFiles.open(tmp_path / "store")
+    assert thumbnails(store, [entry("b").id]) == [larger]
 
 
 def test_a_store_whose_making_was_killed_can_be_made_again(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     folder.mkdir()
-    (folder / ".store.json.partial").write_text("{")
+    (folder / ".store.sqlite.partial").write_bytes(b"SQLite format 3")
     store = StoreFiles.create(folder, fingerprint=MODEL, dim=4, run="r")
-    assert sorted(path.name for path in folder.iterdir()) == [".store.lock", "store.json"]
-    (folder / "pictures-1.lance" / "data").mkdir(parents=True)  # killed before the table's first version
-    assert StoreFiles.open(folder).search(np.ones(4, np.float32)) == []
+    assert not {path.name for path in folder.iterdir()} - {
+        ".store.lock",
+        "store.sqlite",
+        "store.sqlite-wal",
+        "store.sqlite-shm",
+    }
+    assert nearest(StoreFiles.open(folder), np.ones(4, np.float32)) == []
     store.add([entry("a")], np.ones((1, 4), np.float32))
     assert len(StoreFiles.open(folder)) == 1
 
@@ -287,7 +214,7 @@ def test_a_lock_file_alone_is_no_content_and_none_is_left_elsewhere(tmp_path: Pa
     folder.mkdir()
     (folder / ".store.lock").touch()
     StoreFiles.create(folder, fingerprint=MODEL, dim=4, run="r")
-    with pytest.raises(StoreError, match=r"not empty \(holds 'store.json'\)"):
+    with pytest.raises(StoreError, match=r"not empty \(holds 'store.sqlite'\)"):
         StoreFiles.create(folder, fingerprint=MODEL, dim=4, run="r")
     other = tmp_path / "other"
     other.mkdir()
@@ -307,12 +234,11 @@ def test_of_two_handles_one_writes_and_both_read(tmp_path: Path) -> None:
         first.add([entry("a")], np.ones((1, 4), np.float32))
         with first.writing():
             first.add([entry("b")], np.ones((1, 4), np.float32))
-        first.compact()
         with pytest.raises(StoreError, match=WRITTEN):
             second.add([entry("c")], np.ones((1, 4), np.float32))
         with pytest.raises(StoreError, match=WRITTEN):
-            second.compact()
-        assert len(second) == len(second.entries()) == len(second.search(np.ones(4, np.float32))) == 2
+            erase(second)
+        assert len(second) == len(second.entries()) == len(nearest(second, np.ones(4, np.float32))) == 2
     second.add([entry("c")], np.ones((1, 4), np.float32))
     assert len(first) == 3
 
@@ -360,23 +286,51 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> 
         assert process.stdout.readline() == b"held\n"
         with pytest.raises(StoreError, match=WRITTEN):
             store.add([entry("b")], np.ones((1, 4), np.float32))
-        assert len(StoreFiles.open(store.folder).search(np.ones(4, np.float32))) == 1
+        assert len(nearest(StoreFiles.open(store.folder), np.ones(4, np.float32))) == 1
         process.kill()
+    store.add([entry("b")], np.ones((1, 4), np.float32))
+    assert len(store) == 2
+
+
+FULL = """
+import resource, sys
+import numpy as np
+from limner.errors import StoreError
+from limner.store.files import StoreFiles
+from tests.search.test_store_files import entry
+
+store = StoreFiles.open(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+try:
+    store.add([entry(str(number)) for number in range(50)], np.ones((50, 4), np.float32), thumbnails=[bytes(9000)] * 50)
+except StoreError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("size", [150_000, 300_000, 500_000])
+def test_a_disk_that_is_full_is_one_line_and_what_was_there_stays(tmp_path: Path, size: int) -> None:
+    store = store_of(tmp_path)
+    store.add([entry("a")], np.ones((1, 4), np.float32))
+    command = [sys.executable, "-c", f"import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n{FULL}"]
+    done = subprocess.run(
+        [*command, str(store.folder), str(size)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert list(store.entries()) == ["/pictures/a"]
+    assert verify(StoreFiles.open(store.folder)).pictures == 1
     store.add([entry("b")], np.ones((1, 4), np.float32))
     assert len(store) == 2
 
 
 def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
     store = store_of(tmp_path)
-    store.add([entry("a")], np.ones((1, 4), np.float32))
-    folder = tmp_path / "store"
-    data = folder / "pictures-1.lance" / "data"
-    data.rename(tmp_path / "away")
-    data.write_text("no folder")
-    with pytest.raises(StoreError, match=r"pictures is damaged \(data/.*: Not a directory\)"):
-        store.add([entry("b")], np.ones((1, 4), np.float32))
-    (folder / ".store.lock").unlink()
-    (folder / ".store.lock").mkdir()
+    (tmp_path / "store" / ".store.lock").unlink(missing_ok=True)
+    (tmp_path / "store" / ".store.lock").mkdir()
     with pytest.raises(StoreError, match=r"store: cannot be written \(Is a directory\)$"):
         store.add([entry("b")], np.ones((1, 4), np.float32))
 
@@ -384,26 +338,6 @@ def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
 def test_the_card_says_what_was_given(tmp_path: Path) -> None:
     store_of(tmp_path)
     card = StoreFiles.open(tmp_path / "store").manifest
-    assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 4)
+    assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 5)
     with pytest.raises(LimnerError, match="dim"):
         StoreFiles.create(tmp_path / "other", fingerprint=MODEL, dim=0, run="r")
-
-
-def test_a_manifest_that_vanishes_under_an_open_store_is_found(tmp_path: Path) -> None:
-    """LanceDB's handle follows the newest version by itself, here to an older one."""
-    encoder = FakeEncoder()
-    files = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
-    for number in range(2):
-        index_pictures(encoder, files, [draw(tmp_path / f"{number}.png", number)])
-    versions = tmp_path / "store" / "pictures-1.lance" / "_versions"
-    newest = min(versions.glob("*.manifest"))
-    reader = StoreFiles.open(tmp_path / "store")
-    assert len(reader.snapshot().keys) == 2
-    content = newest.read_bytes()
-    for _ in range(2):
-        newest.unlink()
-        for read in (lambda: len(reader), reader.snapshot, reader.entries):
-            with pytest.raises(StoreError):
-                read()
-        newest.write_bytes(content)
-        assert (len(reader), len(reader.snapshot().keys), len(reader.entries())) == (2, 2, 2)

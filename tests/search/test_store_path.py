@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from limner.search.commits import Commits, Record, State
 
 from limner.errors import SettingsError, StoreError
 from limner.sealed_json import sealed
-from limner.search.commits import Commits, Record, State
-from limner.store.manifest import StoreManifest, read_manifest
 from limner.store.files import store_for
+from limner.store.manifest import StoreManifest, read_manifest
 from limner.store.path import StorePath, is_remote, reached, size_of, storage_options, store_path
 from tests.search.fake import FakeEncoder
 

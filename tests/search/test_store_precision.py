@@ -14,10 +14,10 @@ from limner.data.records import Dataset
 from limner.errors import StoreError
 from limner.inference.precision import Arithmetic
 from limner.sealed_json import KEY, sealed
-from limner.store.manifest import read_manifest, write_manifest
 from limner.search.repair import repair
 from limner.search.sentences import Sentence, SentenceTable
 from limner.store.files import StoreFiles
+from limner.store.manifest import read_manifest, write_manifest
 
 BOTH: tuple[Arithmetic, ...] = ("fp32", "bf16")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limner.search import traces as module
+from limner.store import traces as module
 from limner.store.traces import SHORTEST, Traces
 
 

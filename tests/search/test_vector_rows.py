@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
+from limner.search.table import Table
 
 from limner.errors import StoreError
-from limner.search import scratch, vector_rows, vectors
-from limner.store.conditions import Condition
 from limner.search.engine import Engine
-from limner.store.entry import StoredImage, key_of
-from limner.store.int8_codes import Int8Codes
 from limner.search.inverted_file import InvertedFile
 from limner.search.query import Query
+from limner.store import scratch, vector_rows, vectors
+from limner.store.conditions import Condition
+from limner.store.entry import StoredImage, key_of
+from limner.store.files import StoreFiles
+from limner.store.int8_codes import Int8Codes
 from limner.store.scratch import ScratchFile
 from limner.store.snapshot import Snapshot
-from limner.store.files import StoreFiles
-from limner.search.table import Table
 from limner.store.vectors import Vectors
 from tests.search.fake import DIM, FakeEncoder, unit
 

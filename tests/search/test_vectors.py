@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limner.search import vectors as module
+from limner.store import vectors as module
 from limner.store.int8_codes import Int8Codes, kernel
 from limner.store.vectors import Vectors, top
 

@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from limner.search.commits import Commits, Record, files_of
 from PIL import Image
 
 from limner.errors import StoreError
-from limner.search.commits import Commits, Record, files_of
 from limner.search.index import index_pictures
 from limner.search.repair import repair
 from limner.search.sentences import Sentence, SentenceTable
+from limner.store.contents import region_features, thumbnails
 from limner.store.files import StoreFiles
 from limner.store.verify import verify
 from limner.store_reports import Finding, Verification
-from tests.search.fake import DIM, FakeEncoder
+from tests.search.fake import DIM, FakeEncoder, nearest
 
 
 @pytest.fixture
@@ -171,22 +172,22 @@ def test_maps_are_read_as_well(tmp_path: Path, pictures: Path) -> None:
         segment.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         assert kinds(verify(store)) == {kind: 1}
         with pytest.raises(StoreError, match="damaged"):
-            store.region_features([entry.id]) if kind == "map" else store.thumbnails([entry.id])
+            region_features(store, [entry.id]) if kind == "map" else thumbnails(store, [entry.id])
     segment.write_bytes(whole[:-1])
     assert kinds(verify(store)) == {"thumbnail": 1}
     segment.unlink()
     assert kinds(verify(store)) == {"map": 1, "thumbnail": 1, "segment": 1}
     with pytest.raises(StoreError, match="is gone"):
-        store.region_features([entry.id])
+        region_features(store, [entry.id])
 
 
 def test_deleted_pictures_are_gone_for_every_reader(store: StoreFiles, pictures: Path) -> None:
     reader = StoreFiles.open(store.folder)
     query = np.ones(DIM, np.float32)
-    assert len(reader.search(query)) == 7
+    assert len(nearest(reader, query)) == 7
     doomed = [entry.id for path, entry in store.entries().items() if path.endswith(("1.png", "2.png"))]
     assert store.delete([*doomed, "f" * 32, "it's"]) == 2
-    assert len(reader.search(query)) == 5
+    assert len(nearest(reader, query)) == 5
     assert store.delete(doomed) == 0
     assert store.delete([]) == 0
     assert kinds(verify(store)) == {}

@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from starlette.types import Message
 
+from tests.search.fake import vectors_of
 from limner.client import Client
 from limner.data.images import decode, open_rgb
 from limner.search.engine import Engine
@@ -228,7 +229,7 @@ def test_a_changed_file_does_not_leave(client: TestClient, tmp_path: Path) -> No
 def test_a_picture_without_a_thumbnail(engine: Engine, tmp_path: Path) -> None:
     path = draw(tmp_path / HOME / "0.png", 0)
     entry = next(one for one in engine.files.entries().values() if one.path == str(path))
-    engine.files.add([entry], engine.files.vectors([entry.id]))
+    engine.files.add([entry], vectors_of(engine.files, [entry.id]))
     client = TestClient(create_app(Store(engine)))
     os.utime(path, ns=(entry.mtime, entry.mtime))
     assert client.get(f"/v1/thumbnails/{entry.id}").content.startswith(b"\xff\xd8\xff")
