@@ -83,7 +83,7 @@ def content(reading: Reading) -> dict[str, Any]:
     pictures = sorted(reading.pictures())
     numbers = np.array([row.number for row in pictures], np.int64)
     some = numbers[:1]
-    vectors = {}
+    vectors: dict[tuple[int, int], bytes] = {}
     for wanted in (numbers, some):
         for places, rows in reading.vectors(wanted):
             vectors |= {(len(wanted), place): row for place, row in zip(places.tolist(), rows, strict=True)}
@@ -362,7 +362,12 @@ def test_commits_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.Monk
     sessions: list[Any] = []
     library = lance_tables.lancedb()
     kind = library.Session
-    monkeypatch.setattr(library, "Session", lambda **limits: sessions.append(kind(**limits)) or sessions[-1])
+
+    def session(**limits: int) -> Any:
+        sessions.append(kind(**limits))
+        return sessions[-1]
+
+    monkeypatch.setattr(library, "Session", session)
     rows = LanceRows.create(tmp_path, TEXTS)
     writing = rows.begin()
     for _ in range(30):
