@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
@@ -25,7 +25,7 @@ pytest.importorskip("lancedb")
 
 DIM = 4
 TEXTS = {"id": "a", "description": "b"}
-NUMBERS = st.lists(st.integers(0, 7), min_size=1, max_size=5)
+NUMBERS = st.lists(st.integers(0, 4), min_size=1, max_size=4)
 STEPS = st.one_of(
     st.tuples(st.just("add"), NUMBERS, st.integers(0, 99)),
     st.tuples(st.just("update"), NUMBERS, st.integers(0, 99)),
@@ -104,6 +104,24 @@ def content_of(rows: Rows) -> dict[str, Any]:
         return content(reading)
 
 
+WHOLE = [
+    ("add", [0, 1, 3], 0),
+    ("add_sentences", [1, 2, 3]),
+    ("commit",),
+    ("add", [1], 5),
+    ("delete", [1]),
+    ("update", [3], 6),
+    ("commit",),
+    ("delete_sentences_of", [3]),
+    ("abandon",),
+    ("add", [3], 7),
+    ("scrub",),
+    ("add", [3], 7),
+    ("delete_sentences_of", [3]),
+]
+
+
+@example(steps=WHOLE)
 @settings(max_examples=25)
 @given(steps=st.lists(STEPS, max_size=14))
 def test_both_engines_hold_the_same(
