@@ -16,7 +16,6 @@ import shutil
 import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ import pyarrow.parquet as pq
 from limner.errors import SettingsError, StoreError
 from limner.store.erase import ERASURES
 from limner.store.files import StoreFiles
+from limner.store.lance_tables import lancedb
 from limner.store.path import StorePath, reached, store_path, sync_folder
 from limner.store.rows import Reading
 from limner.store.snapshot import expect_rows, read_vectors, sound
@@ -200,7 +200,7 @@ def _write_lance(rows: _Rows, folder: Path, name: str) -> Path:
     schema = rows.schema(vectors=True)
     try:
         reader = pa.RecordBatchReader.from_batches(schema, watched())
-        import_module("lancedb").connect(str(folder)).create_table(Path(name).stem, reader, schema=schema)
+        lancedb().connect(str(folder)).create_table(Path(name).stem, reader, schema=schema)
     except Exception as error:
         raise (failed or [error])[0] from None
     return folder / name

@@ -11,7 +11,6 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from jaxtyping import Float
 
 from limner.errors import DataError
 from limner.search.store_export import INDEX, ROWS, flat_header
+from limner.store.lance_tables import lancedb
 
 _FACTS = ("path", "identity", "taken", "metadata")
 
@@ -53,8 +53,9 @@ def read_lance(path: Path) -> VectorRows:
     """Read a Lance dataset. Raises `DataError`."""
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
+    library = lancedb()
     try:
-        table = import_module("lancedb").connect(str(path.absolute().parent)).open_table(path.stem)
+        table = library.connect(str(path.absolute().parent)).open_table(path.stem)
         there = [name for name in (*_FACTS, "vector") if name in table.schema.names]
         rows = table.search().select(there).to_arrow()
     # LanceDB has no error of its own: which one a damaged file raises depends on where it is damaged

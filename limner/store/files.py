@@ -107,7 +107,7 @@ class StoreFiles:
                 else:
                     from limner.store.lance_rows import LanceRows  # an extra
 
-                    rows = LanceRows.create(folder, texts_of(manifest), manifest)
+                    rows = LanceRows.create(folder, texts_of(manifest))
         return cls(folder, rows)
 
     @classmethod

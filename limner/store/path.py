@@ -126,10 +126,11 @@ def _reason(place: Any, error: Exception) -> str:
     # s3fs turns a refusal (403) into a PermissionError
     if "Credentials" in type(error).__name__ or isinstance(error, PermissionError):
         return f"{message}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
-    return f"{message}; the endpoint is {_endpoint() or 'that of AWS'}"
+    return f"{message}; the endpoint is {endpoint() or 'that of AWS'}"
 
 
-def _endpoint() -> str | None:
+def endpoint() -> str | None:
+    """The URL of an object storage that is not Amazon's own."""
     # the variable of the one service goes before that of all, as in the tools of AWS
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 

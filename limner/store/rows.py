@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
+from limner.store.digests import digest_of, row_digest
 from limner.store.entry import StoredImage
 from limner.types import RegionFeatures
 
@@ -66,6 +67,27 @@ class Picture(NamedTuple):
     thumbnail: bytes | None = None
     regions: RegionFeatures | None = None
     """Of one image, without the first axis."""
+
+
+def contents_of(picture: Picture) -> tuple[bytes, bytes | None, bytes | None]:
+    """Bytes of an image's vector, thumbnail and region features as every engine keeps them."""
+    regions = None if picture.regions is None else np.ascontiguousarray(picture.regions, "<f2").tobytes()
+    return np.ascontiguousarray(picture.vector, "<f4").tobytes(), picture.thumbnail or None, regions
+
+
+def picture_row(
+    image: StoredImage, number: int, vector_sum: int, contents: Sequence[bytes | None]
+) -> PictureRow:
+    """The row of an image with the digests of its thumbnail and region features."""
+    digests = (None if content is None else digest_of(content) for content in contents)
+    values = (*image.to_values(), number, vector_sum, *digests)
+    return PictureRow._make((*values, row_digest(values)))
+
+
+def same_contents(image: StoredImage, before: PictureRow) -> PictureRow:
+    """The row of an image that has other facts now."""
+    values = (*image.to_values(), *before[8:12])
+    return PictureRow._make((*values, row_digest(values)))
 
 
 @runtime_checkable

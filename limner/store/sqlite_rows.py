@@ -26,10 +26,18 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.errors import DataError, StoreError, StoreTrouble
-from limner.store.digests import SIZE, digest_of, row_digest, total_of, total_without, vector_sums
+from limner.store.digests import SIZE, row_digest, total_of, total_without, vector_sums
 from limner.store.entry import StoredImage
 from limner.store.path import cause_of, sync_folder
-from limner.store.rows import Picture, PictureRow, SentenceRow, State
+from limner.store.rows import (
+    Picture,
+    PictureRow,
+    SentenceRow,
+    State,
+    contents_of,
+    picture_row,
+    same_contents,
+)
 
 FILE = "store.sqlite"
 """Name of the file in the store's folder."""
@@ -347,7 +355,7 @@ class SqliteWriting:
             ).fetchone()
             numbers = range(number + 1, number + 1 + len(pictures))
             sums = vector_sums(np.stack([one.vector for one in pictures])) if pictures else []
-            contents = [_bytes_of(one) for one in pictures]
+            contents = [contents_of(one) for one in pictures]
             connection.executemany(
                 "INSERT INTO vectors VALUES (?, ?)",
                 zip(numbers, (content[0] for content in contents), strict=True),
@@ -356,7 +364,7 @@ class SqliteWriting:
                 held = [(n, one[place]) for n, one in zip(numbers, contents, strict=True) if one[place]]
                 connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", held)
             rows = [
-                _row(picture.image, number, vector_sum, *map(_digest_or_none, content[1:]))
+                picture_row(picture.image, number, vector_sum, content[1:])
                 for picture, number, vector_sum, content in zip(
                     pictures, numbers, sums, contents, strict=True
                 )
@@ -377,7 +385,7 @@ class SqliteWriting:
                     raise _damaged(self._folder, f"the row of {row.id} is damaged")
             held = [before[one] for one in ids]
             self._forget([row.id for row in held])
-            self._insert([_row(image, *row[8:12]) for image, row in zip(images, held, strict=True)])
+            self._insert([same_contents(image, row) for image, row in zip(images, held, strict=True)])
 
     def delete(self, ids: Sequence[str]) -> int:
         """See `Writing.delete`."""
@@ -500,26 +508,6 @@ class SqliteWriting:
 
 def _text(content: bytes) -> str:
     return content.decode("utf-8", "surrogateescape")
-
-
-def _row(
-    image: StoredImage,
-    number: int,
-    vector_sum: int,
-    thumbnail_digest: bytes | None,
-    regions_digest: bytes | None,
-) -> PictureRow:
-    values = (*image.to_values(), number, vector_sum, thumbnail_digest, regions_digest)
-    return PictureRow(*values, row_digest(values))
-
-
-def _bytes_of(picture: Picture) -> tuple[bytes, bytes | None, bytes | None]:
-    regions = None if picture.regions is None else np.ascontiguousarray(picture.regions, "<f2").tobytes()
-    return np.ascontiguousarray(picture.vector, "<f4").tobytes(), picture.thumbnail or None, regions
-
-
-def _digest_or_none(content: bytes | None) -> bytes | None:
-    return None if content is None else digest_of(content)
 
 
 def _state(connection: sqlite3.Connection, folder: Path, table: str) -> State:
