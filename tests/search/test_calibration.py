@@ -13,13 +13,11 @@ from limner.inference.calibration import calibrate_run
 from limner.inference.calibration_file import FILE, RunCalibration
 from limner.inference.trained import TrainedModel
 from limner.search import calibration
-from limner.search.calibration import (
-    calibrate_store,
-    write_store_calibration,
-)
+from limner.search.calibration import calibrate_store
 from limner.search.index import index_pictures
 from limner.search.index_dataset import index_dataset
 from limner.search.sentences import Sentence, SentenceTable
+from limner.store.calibration import write_store_calibration
 from limner.store.files import StoreFiles, store_for
 from limner.store.verify import verify
 from tests.agreeing import agreeing
@@ -162,7 +160,7 @@ def test_the_stores_own_goes_before_that_of_the_run(
     of_store = calibrate_store(run, store, threshold=0.2).calibration
     monkeypatch.setattr("limner.store.calibration.load_calibration", lambda path, fingerprint: of_run)
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_run
-    assert write_store_calibration(store, of_store) == tmp_path / "store" / FILE
+    write_store_calibration(store, of_store)
     of_store = of_store.replace(store=store.manifest.id)
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_store
     assert limner.open_store(tmp_path / "store", run=run).search("a red bar")[0].probability is not None
@@ -203,14 +201,14 @@ def test_another_calibration_in_its_place_is_refused(run: TrainedModel, val: Dat
 
     def refused(text: str | None, reason: str) -> None:
         store.rows.set_text("calibration", text)
-        with pytest.raises(CheckpointError, match=reason + ".*limner calibrate --store"):
+        with pytest.raises(CheckpointError, match=reason + ".*limner calibrate"):
             limner.open_store(tmp_path / "store", run=run)
         report = verify(store)
         assert (report.sound, list(report.found)) == (False, ["calibration"])
 
     refused(other.rows.text("calibration"), "the calibration of another store")
     refused("{", "damaged, not JSON")
-    refused((other.rows.text("calibration") or "").replace("0.1", "0.2"), "damaged")
+    refused((other.rows.text("calibration") or "").replace('"threshold": 0.1', '"threshold": 0.2'), "damaged")
     write_store_calibration(store, made)
     assert verify(store).sound
 

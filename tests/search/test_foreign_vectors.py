@@ -1,5 +1,6 @@
 """A store of embeddings that another program has computed: indexed, searched, refused where it needs the model."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +153,12 @@ def test_a_damaged_vector_is_lost_and_said(file: Path) -> None:
     files, _ = indexed(file)
     entry = next(entry for path, entry in files.entries().items() if path.endswith("/11.png"))
     row = vectors_of(files, [entry.id])[0].tobytes()
-    files.rows.close()
-    data = file.parent / "store" / "store.sqlite"
-    content = bytearray(data.read_bytes())
-    content[content.index(row) + 5] ^= 0x20
-    data.write_bytes(content)
+    database = sqlite3.connect(file.parent / "store" / "store.sqlite")
+    damaged = bytearray(row)
+    damaged[5] ^= 0x20
+    assert database.execute("UPDATE vectors SET vector=? WHERE vector=?", (damaged, row)).rowcount == 1
+    database.commit()
+    database.close()
     broken = StoreFiles.open(files.folder)
     assert not verify(broken).sound
     model = foreign_model(broken)

@@ -18,6 +18,7 @@ from limner.store import scratch
 from limner.store.conditions import Condition
 from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
+from limner.store.rows import PictureRow
 from limner.store.snapshot import Columns, Snapshot
 from limner.store.vectors import Vectors
 from tests.search.fake import DIM, FakeEncoder, unit, vectors_of
@@ -41,7 +42,8 @@ def snapshot_of(matrix: Rows, numbers: Rows | None = None) -> Snapshot:
 
 def columns_of(numbers: Rows) -> Columns:
     """Facts of rows of which only the numbers are looked at."""
-    return replace(Columns.of([]), numbers=numbers)
+    none = [PictureRow("", "", "", 0, 0, None, None, "{}", 0, 0, None, None, b"")] * len(numbers)
+    return replace(Columns.of(none), numbers=numbers)
 
 
 def lists_of(matrix: Rows, **given: Any) -> InvertedFile:

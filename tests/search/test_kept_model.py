@@ -21,6 +21,7 @@ from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint
 from limner.search.repair import repair
 from limner.search.store import Store
 from limner.store import kept_model
+from limner.store.calibration import write_store_calibration
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.manifest import IN_STORE
@@ -280,8 +281,8 @@ def test_the_calibration_of_the_store_then_the_run_then_the_kept_one(
     shutil.rmtree(run)
     # as it was when the store was made
     assert (threshold(tmp_path / "first"), threshold(tmp_path / "second")) == (None, 0.1)
-    write_calibration(tmp_path / "second", calibration(opened, 0.3).replace(split="store"))
-    assert threshold(tmp_path / "second") == 0.3
+    write_store_calibration(opened.files, calibration(opened, 0.3).replace(split="store"))
+    assert threshold(tmp_path / "first") == 0.3
 
 
 def test_what_was_loaded_is_compared_to_the_last_bit(run: Path, tmp_path: Path) -> None:

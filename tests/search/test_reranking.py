@@ -128,7 +128,7 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
 def test_a_sentence_without_a_known_word_has_no_attention(run: TrainedModel, engine: Engine) -> None:
     assert run.reranker is not None
     found = run.reranker.rerank(
-        "zebra", engine.region_features(files, [Store(engine).search(QUERY, k=1)[0].id])
+        "zebra", region_features(engine.files, [Store(engine).search(QUERY, k=1)[0].id])
     )
     assert found.words == ()
     assert found.of_regions is not None
@@ -225,15 +225,15 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="at least 1"):
         Store(engine).search(QUERY, k=3, rerank=0, explain=True)
     with pytest.raises(StoreError, match="does not hold"):
-        engine.region_features(files, ["nothing"])
+        region_features(engine.files, ["nothing"])
     entry = StoredImage("/nowhere.png", "0" * 64, 1, 1)
     vector = np.ones((1, engine.files.dim), np.float32)
-    region_features = np.zeros((1, *engine.files.region_shape), np.float16)  # type: ignore[misc]
-    for wrong in (None, region_features[:, :, :, 1:]):
+    features = np.zeros((1, *engine.files.region_shape), np.float16)  # type: ignore[misc]
+    for wrong in (None, features[:, :, :, 1:]):
         with pytest.raises(StoreError, match="expected region features of shape"):
             engine.files.add([entry], vector, wrong)
     with pytest.raises(DataError, match="NaN"):
-        engine.files.add([entry], vector, region_features * np.float16("nan"))
+        engine.files.add([entry], vector, features * np.float16("nan"))
     assert len(engine.files) == 12
     encoder = FakeEncoder()
     files = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=12, run="run")
