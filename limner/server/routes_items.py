@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from limner.query_arguments import where_strings
+from limner.requests import where_strings
 from limner.search.engine import Engine
 from limner.search.erasable import erasable
 from limner.search.erase import erase
@@ -20,9 +20,9 @@ from limner.server.access import rights_of
 from limner.server.answer_size import check_metadata, pictures_that_fit, rows_that_fit
 from limner.server.audit_routes import begun, note, settle
 from limner.server.batching import Worker
+from limner.server.bodies import Key, Picture, RequestModel, Where, conditions_of
 from limner.server.pictures import Decoding, check_pixels, known_image, readers, send_picture, send_thumbnail
 from limner.server.problems import RefusedError, declared
-from limner.server.requests import Key, Picture, RequestModel, Where, conditions_of, picture_of
 from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, without_path
 from limner.store_reports import ErasureReport
@@ -162,13 +162,12 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
     async def add(body: NewItem, request: Request) -> Item:
         """Add a picture; a picture with the same bytes gets the new metadata."""
         check_metadata(body.metadata, settings.max_metadata)
-        content = picture_of(body.image)
         # by the header, before the image waits in line for the model
-        check_pixels(content, settings.max_pixels)
+        check_pixels(body.image, settings.max_pixels)
         await begun(request.scope)
         # not given up when the client leaves: half a change helps nobody, and who sends it again gets the same image
         stored = await asyncio.wrap_future(
-            worker.change(changes.add, content, body.name, body.identity, body.metadata)
+            worker.change(changes.add, body.image, body.name, body.identity, body.metadata)
         )
         note(request.scope, found=[stored.id])
         return without_path(stored.to_item(), uploads)

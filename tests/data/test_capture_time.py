@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from limner.conditions import local_time
 from limner.data import images as module
-from limner.data.images import capture_time, local_time
+from limner.data.images import capture_time
 
 
 def picture(path: Path, **times: str) -> Path:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from limner import conditions as module
+from limner.conditions import Condition
 from limner.errors import SettingsError
-from limner.search import conditions as module
-from limner.search.conditions import Condition
 
 FACTS = {
     "camera": 3,
