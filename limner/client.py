@@ -21,6 +21,7 @@ from limner.requests import (
     SearchArguments,
     SearchOptions,
     SearchRequest,
+    SentencesOptions,
     SentencesRequest,
     requests_of,
     where_strings,
@@ -47,9 +48,6 @@ T = TypeVar("T")
 # more would soon meet the server's limit of 50 requests a second for one client
 _AT_ONCE = 8
 """Number of requests that `search_many` has under way; the server answers together what arrives together."""
-
-_READING = frozenset({"/v1/search", "/v1/sentences", "/v1/explain"})
-"""Addresses of POST requests that change nothing, so that one whose connection was lost is sent again, once."""
 
 _PAGE = 500
 """Number of pictures that iteration asks for at once; a server gives no more."""
@@ -138,7 +136,7 @@ class Client:
             threads.shutdown(cancel_futures=True)
 
     def _search(self, request: SearchRequest) -> Answer:
-        return self._read(self._ask("POST", "/v1/search", _body(request)), Answer.read)
+        return self._read(self._ask("POST", "/v1/search", _body(request), reads=True), Answer.read)
 
     def _patiently(self, request: SearchRequest) -> Answer:
         """Search, and try again while the server answers 429, for as long as any request may take."""
@@ -153,27 +151,16 @@ class Client:
                     raise
                 time.sleep(error.retry_after)
 
-    def sentences(
-        self,
-        text: str | None = None,
-        *,
-        image: ImageInput | None = None,
-        like: str | None = None,
-        text_weight: float | None = None,
-        k: int = 10,
-    ) -> list[FoundSentence]:
+    def sentences(self, text: str | None = None, **options: Unpack[SentencesOptions]) -> list[FoundSentence]:
         """Find the sentences of the store that describe a picture best, or that are nearest to a text."""
-        request = SentencesRequest.parse(
-            {"text": text, "image": image, "like": like, "text_weight": text_weight, "k": k}
-        )
-        answer = self._ask("POST", "/v1/sentences", _body(request))
+        request = SentencesRequest.parse({"text": text, **options})
+        answer = self._ask("POST", "/v1/sentences", _body(request), reads=True)
         return self._read(answer, lambda found: list(SentencesAnswer.read(found).sentences))
 
     def explain(self, text: str, id: str, *, method: WordMethodName = "masked-regression") -> Explanation:
         """Explain a picture's score for a text."""
-        return self._read(
-            self._ask("POST", "/v1/explain", {"text": text, "id": id, "method": method}), Explanation.read
-        )
+        body = {"text": text, "id": id, "method": method}
+        return self._read(self._ask("POST", "/v1/explain", body, reads=True), Explanation.read)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
         """List some of the pictures that meet conditions, in the order of their paths.
@@ -263,14 +250,19 @@ class Client:
         query: Mapping[str, Any] | None = None,
         *,
         patient: bool = False,
+        reads: bool = False,
     ) -> "httpx.Response":
+        """Send a request. `patient`: wait for its answer without end; `reads`: it changes nothing, as GET."""
         import httpx
 
         # the other limits stay: only the answer may take as long as it needs
         timeout = httpx.Timeout(self._seconds, read=None if patient else self._seconds)
         try:
             answer = self._answer(
-                method, path, json=body, params=None if query is None else dict(query), timeout=timeout
+                *(method, path, reads or method == "GET"),
+                json=body,
+                params=None if query is None else dict(query),
+                timeout=timeout,
             )
         # first, because it is an HTTPError as well
         except httpx.TimeoutException:
@@ -287,14 +279,15 @@ class Client:
             raise ServerError(f"{self.url}: {_said(answer)}", answer.status_code, seconds)
         return answer
 
-    def _answer(self, method: str, path: str, **request: Any) -> "httpx.Response":
+    def _answer(self, method: str, path: str, reads: bool, **request: Any) -> "httpx.Response":
         import httpx
 
         try:
             return self._http.request(method, path, **request)
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-            # a server may close a connection that waits while the next request is on its way
-            if method != "GET" and path not in _READING:
+            # a server may close a connection that waits while the next request is on its way: what changes nothing is
+            # sent again, once
+            if not reads:
                 raise
             return self._http.request(method, path, **request)
 

@@ -245,8 +245,17 @@ class SearchRequest(SentencesRequest):
         return bool(self.right or self.wrong)
 
 
+class SentencesOptions(TypedDict, total=False):
+    """The arguments of `sentences` by name, as callers spell them; a test compares these classes with the requests."""
+
+    image: ImageInput | None
+    like: str | None
+    text_weight: float | None
+    k: int
+
+
 class SearchOptions(TypedDict, total=False):
-    """The options of `search` and `search_many`, as callers spell them; a test compares them with `SearchRequest`."""
+    """The options of `search_many`, as callers spell them."""
 
     text_weight: float | None
     k: int

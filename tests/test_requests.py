@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from limner.client import _body
 from limner.conditions import Condition
 from limner.errors import SettingsError
-from limner.requests import SearchArguments, SearchOptions, SearchRequest, requests_of, where_strings
-from limner.server.routes_search import SearchBody
+from limner.requests import (
+    SearchArguments,
+    SearchOptions,
+    SearchRequest,
+    SentencesOptions,
+    SentencesRequest,
+    requests_of,
+    where_strings,
+)
+from limner.server.routes_search import SearchBody, SentencesBody
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 KEYS = st.text("0123456789abcdef", min_size=32, max_size=32)
@@ -44,6 +52,9 @@ def test_callers_and_type_checkers_know_every_field_of_a_request() -> None:
     assert get_type_hints(SearchArguments).keys() == fields - {"text"}
     assert get_type_hints(SearchOptions).keys() == fields - {"text", "image", "like"}
     assert SearchBody.model_fields.keys() == fields
+    of_sentences = SentencesRequest.model_fields.keys()
+    assert get_type_hints(SentencesOptions).keys() == of_sentences - {"text"}
+    assert SentencesBody.model_fields.keys() == of_sentences
 
 
 @given(ASKED)

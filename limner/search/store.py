@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 from limner.conditions import Condition
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
 from limner.export.exported import ExportedModel
-from limner.requests import SearchArguments, SearchOptions, SearchRequest, requests_of, where_strings
+from limner.requests import (
+    SearchArguments,
+    SearchOptions,
+    SearchRequest,
+    SentencesOptions,
+    requests_of,
+    where_strings,
+)
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage, key_of
 from limner.search.erase import erase
@@ -121,21 +128,9 @@ class Store:
                 answers.append(found)
         return answers
 
-    def sentences(
-        self,
-        text: str | None = None,
-        *,
-        image: ImageInput | None = None,
-        like: str | None = None,
-        text_weight: float | None = None,
-        k: int = 10,
-    ) -> list[FoundSentence]:
+    def sentences(self, text: str | None = None, **options: Unpack[SentencesOptions]) -> list[FoundSentence]:
         """Find the sentences of the store that describe an image best, or that are nearest to a text."""
-        return self.engine.sentences(
-            SearchRequest.parse(
-                {"text": text, "image": image, "like": like, "text_weight": text_weight, "k": k}
-            )
-        )
+        return self.engine.sentences(SearchRequest.parse({"text": text, **options}))
 
     def explain(self, text: str, id: str, *, method: WordMethodName = "masked-regression") -> Explanation:
         """Explain an image's score for a text, as `Engine.explain` does; `method` gives words their weights."""

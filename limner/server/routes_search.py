@@ -11,6 +11,7 @@ from limner.judgements import MarkName
 from limner.requests import SearchRequest, SentencesRequest, Whole
 from limner.search.engine import Engine
 from limner.search.entry import key_of
+from limner.server.answer_forms import without_path
 from limner.server.answer_size import pictures_that_fit, sentences_that_fit
 from limner.server.audit_routes import asked_of, note
 from limner.server.batching import Worker, unless_disconnected
@@ -24,8 +25,8 @@ from limner.server.bodies import (
 )
 from limner.server.pictures import Decoding, with_pixels
 from limner.server.problems import RefusedError, declared
+from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
-from limner.server.uploads import without_path
 from limner.wire import Answer, Explanation, SentencesAnswer, WordMethodName
 
 _TEXT: dict[str, JsonValue] = {"type": "string"}
@@ -118,6 +119,7 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
         by_reranker = engine.encoder.reranker is not None and alone
         return query.replace(rerank=settings.max_rerank) if by_reranker else query
 
+    @Rules(right="search", audit="search", large=True)
     @routes.post("/v1/search", responses=refusals)
     async def search(body: SearchBody, request: Request) -> Answer:
         """Find the pictures that fit best."""
@@ -140,6 +142,7 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
         left_out = len(answer.hits) - len(hits)
         return answer.model_copy(update={"hits": hits, "left_out": left_out, "took_ms": took})
 
+    @Rules(right="search", audit="sentences", large=True)
     @routes.post("/v1/sentences", responses=refusals)
     async def sentences(body: SentencesBody, request: Request) -> SentencesAnswer:
         """Find the sentences of the store that describe a picture best."""
@@ -157,6 +160,7 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
             sentences=public_hits, total=engine.sentence_count, left_out=len(found_hits) - len(hits)
         )
 
+    @Rules(right="search", audit="explain")
     @routes.post("/v1/explain", responses=refusals)
     async def explain(body: ExplainBody, request: Request) -> Explanation:
         """Say what a picture's score does without each word, and which regions a reranker looked at."""
