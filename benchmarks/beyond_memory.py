@@ -23,11 +23,10 @@ import pyarrow as pa
 from benchmarks.exact_search import noisy
 from benchmarks.measuring import sized, write
 from limner.search import scratch
-from limner.search.conditions import Condition
 from limner.search.engine import Engine
 from limner.search.entry import StoredImage
 from limner.search.foreign_vectors import ForeignModel
-from limner.search.query import Query
+from limner.search.query_vectors import PreparedRequest
 from limner.search.snapshot import Snapshot
 from limner.search.store_files import StoreFiles
 from limner.search.table import ROW
@@ -152,14 +151,14 @@ def measure(files: StoreFiles, clusters: int) -> None:
     exact = Engine(files, MODEL)
     searches: dict[str, Any] = {}
     for name, texts in CONDITIONS.items():
-        where = tuple(Condition.parse(text) for text in texts)
+        where = tuple(texts)
         began = time.perf_counter()
         # its values are indexed and its rows found once
-        matching = engine.answer(Query(vector=queries[0], where=where)).matching
+        matching = engine.answer(PreparedRequest(vector=queries[0], where=where)).matching
         first = time.perf_counter() - began
         times, times_exact, shares = [], [], []
         for number, query in enumerate(queries):
-            asked = Query(vector=query, k=K, where=where)
+            asked = PreparedRequest(vector=query, k=K, where=where)
             began = time.perf_counter()
             found = engine.answer(asked)
             times.append(1000 * (time.perf_counter() - began))

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool
 
+from limner.conditions import Condition
 from limner.errors import SettingsError
-from limner.query_arguments import where_strings
-from limner.search.conditions import Condition
+from limner.requests import where_strings
 from limner.search.entry import FIELDS, StoredImage, key_of, keys_of
 from limner.search.metadata_index import MetadataIndex
 from limner.search.store_files import StoreFiles

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Int
 
-from limner.search.conditions import Condition, number_of
+from limner.conditions import Condition, number_of
 from limner.wire import MetadataField
 
 OWN = ("path", "identity", "taken")

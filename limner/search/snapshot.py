@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Float, Int, UInt64
 
+from limner.conditions import Condition
 from limner.errors import SearchTimeoutError
 from limner.search.commits import column_sum
-from limner.search.conditions import Condition
 from limner.search.entry import FIELDS, TOLD, item_values
 from limner.search.metadata_index import MetadataIndex
 from limner.search.row_digests import DIGEST

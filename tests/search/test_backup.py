@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import SettingsError, StoreError
+from limner.requests import SearchRequest
 from limner.search import backup as module
 from limner.search.backup import backup
 from limner.search.engine import Engine
 from limner.search.erase import erase
 from limner.search.index import index_pictures
-from limner.search.query import Query
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles
 from limner.search.verify import verify
@@ -178,7 +178,9 @@ def test_the_copy_answers_as_the_store(tmp_path: Path) -> None:
     found = [
         [
             (hit.id, hit.score)
-            for hit in Engine(StoreFiles.open(tmp_path / name), FakeEncoder()).answer(Query(text="red"))
+            for hit in Engine(StoreFiles.open(tmp_path / name), FakeEncoder()).answer(
+                SearchRequest(text="red")
+            )
         ]
         for name in ("store", "copy")
     ]

@@ -4,7 +4,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from limner.search.conditions import Condition
+from limner.conditions import Condition
 from limner.search.metadata_index import MetadataIndex
 from limner.wire import MetadataField
 

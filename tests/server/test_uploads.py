@@ -14,8 +14,9 @@ from limner.search.entry import key_of
 from limner.search.erase import erase
 from limner.search.index import index_pictures
 from limner.server import uploads
+from limner.server.answer_forms import shown_name
 from limner.server.problems import RefusedError
-from limner.server.uploads import Changes, shown_name, writable
+from limner.server.uploads import Changes, writable
 from tests.search.fake import draw
 from tests.server.serving import COUNT, HOME, added_to
 

@@ -2,8 +2,8 @@ import doctest
 
 import pytest
 
-from limner.search import conditions as module
-from limner.search.conditions import number_of
+from limner import conditions as module
+from limner.conditions import number_of
 
 
 @pytest.mark.parametrize(
