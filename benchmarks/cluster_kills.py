@@ -246,9 +246,10 @@ def _processes(mark: str, title: str) -> list[int]:
 
 def _compared(alone: Path, killed: Path) -> dict[str, Any]:
     """Rows of the second store against those of the first."""
+    from limner.search.table import matrix_of
+
     from limner.store.entry import FIELDS
     from limner.store.files import StoreFiles
-    from limner.search.table import matrix_of
 
     columns = ["id", *FIELDS, "thumbnail_size", "thumbnail_digest", "vector"]
     one, other = (StoreFiles.open(folder) for folder in (alone, killed))

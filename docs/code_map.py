@@ -18,7 +18,7 @@ READ_FIRST = (
     "limner/inference/trained.py",
     "limner/search/engine.py",
 )
-# Both were walked by a newcomer; a test holds that each file and each name in it exists.
+# Both were walked by a newcomer; tests hold that each file and each name in it exists.
 WAYS = {
     "The way of one image, from its file to a training step": (
         ("limner/data/readers/registry.py", "open_dataset", "lists it as a record; nothing is opened yet"),
@@ -32,14 +32,49 @@ WAYS = {
         ("limner/losses/instance.py", "InstanceLoss", "is one of them"),
         ("limner/training/loop.py", "train", "calls the objective, its gradients and the optimisers"),
     ),
+    # all files of it in a reader's order; `tests/server/test_way_of_a_query.py` follows the calls
     "The way of one query, from HTTP to a hit": (
-        ("limner/server/routes_search.py", "search_routes", "parses the request and asks the worker"),
+        ("limner/server/routes.py", "Ruled", "finds the rules of the route, which the others go by"),
+        (
+            "limner/server/request_log.py",
+            "RequestLog",
+            "gives the request an id, and logs and counts it at its end",
+        ),
+        ("limner/server/counters.py", "Counters", "has the counters and the times of stages"),
+        ("limner/server/answer_forms.py", "Guarded", "and `Compressing` work on the answer"),
+        ("limner/server/limits.py", "Bodies", "limits its size, `RateLimit` the requests of its client"),
+        ("limner/server/access.py", "Access", "holds token and right against the rules"),
+        ("limner/server/routes_search.py", "search_routes", "takes the body, and asks the worker"),
+        ("limner/server/bodies.py", "RequestModel", "is the base of bodies"),
+        ("limner/requests.py", "SearchRequest", "is the query from here on, checked"),
+        ("limner/server/audit_routes.py", "note", "gives its facts to the audit log"),
         ("limner/server/batching.py", "Worker", "answers queries that wait together, in the model's thread"),
-        ("limner/search/engine.py", "Engine", "encodes the queries and ranks the store's images"),
-        ("limner/inference/trained.py", "TrainedModel", "tokenizes and embeds a sentence"),
-        ("limner/search/snapshot.py", "Snapshot", "scores every image, exactly"),
+        ("limner/search/stage_times.py", "timed", "times the stages"),
+        ("limner/search/engine.py", "Engine", "takes a snapshot of the store, and ranks its images"),
+        (
+            "limner/search/store_files.py",
+            "StoreFiles",
+            "has the snapshot, read anew if the store has changed",
+        ),
+        ("limner/search/store_path.py", "StorePath", "reads the store's files, from a disk or S3"),
+        ("limner/search/manifest.py", "read_manifest", "says which generation is current"),
+        ("limner/settings.py", "Settings", "checks what the manifest says"),
+        ("limner/sealed_json.py", "opened", "compares it with its digest"),
+        ("limner/search/commits.py", "Commits", "says whether there is a commit that was not read"),
+        ("limner/search/integrity.py", "Integrity", "says whether files were changed beside the commits"),
+        ("limner/search/table.py", "Table", "has the version of the rows"),
+        (
+            "limner/search/query_vectors.py",
+            "query_vectors",
+            "embeds it by an `Encoder`, e.g. that of `inference/trained.py`",
+        ),
+        ("limner/search/snapshot.py", "Snapshot", "knows the rows that meet the conditions"),
+        ("limner/search/vectors.py", "Vectors", "scores every image, exactly"),
+        ("limner/search/vector_rows.py", "VectorRows", "holds the embeddings"),
         ("limner/search/ranking.py", "Ranking", "re-ranks, groups and cuts"),
+        ("limner/search/entry.py", "item_values", "reads the facts of a hit"),
         ("limner/wire.py", "Hit", "is what comes back"),
+        ("limner/server/answer_size.py", "pictures_that_fit", "cuts an answer that is too long to send"),
     ),
 }
 FOLDERS = ("limner", "benchmarks", "examples")

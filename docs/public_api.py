@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import limner
-from limner import errors, losses, wire
+from limner import errors, losses, requests, wire
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,28 @@ def _arguments(node: ast.FunctionDef, *, leave_out: str = "") -> str:
     arguments = node.args
     if leave_out and arguments.args and arguments.args[0].arg in ("self", "cls"):
         arguments.args = arguments.args[1:]
+    if arguments.kwarg is not None and "Unpack[" in ast.unparse(arguments.kwarg):
+        _spell_out(arguments)
     returned = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
     return f"({ast.unparse(arguments)}){returned}"
+
+
+def _spell_out(arguments: ast.arguments) -> None:
+    """Put the options of a search, with types and defaults, in place of `**options: Unpack[…]`."""
+    assert arguments.kwarg is not None
+    assert isinstance(arguments.kwarg.annotation, ast.Subscript)
+    options = getattr(requests, ast.unparse(arguments.kwarg.annotation.slice))
+    types = {
+        ast.unparse(line.target): line.annotation
+        for cls in (requests.SearchOptions, options)
+        for line in _node_of(cls).body
+        if isinstance(line, ast.AnnAssign)
+    }
+    for name, field in requests.SearchRequest.model_fields.items():
+        if name in options.__annotations__:
+            arguments.kwonlyargs.append(ast.arg(name, types[name]))
+            arguments.kw_defaults.append(ast.Constant(field.default))
+    arguments.kwarg = None
 
 
 def _constructor(value: type, name: str) -> str:

@@ -12,20 +12,25 @@ import io
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from limner.errors import ServerError, SettingsError, install_hint
-from limner.judgements import Marks
-from limner.query_arguments import query_arguments, where_strings
+from limner.requests import (
+    SearchArguments,
+    SearchOptions,
+    SearchRequest,
+    SentencesOptions,
+    SentencesRequest,
+    requests_of,
+    where_strings,
+)
 from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
     Explanation,
     FoundSentence,
-    Grouping,
     ImageInput,
     Item,
     Items,
@@ -43,9 +48,6 @@ T = TypeVar("T")
 # more would soon meet the server's limit of 50 requests a second for one client
 _AT_ONCE = 8
 """Number of requests that `search_many` has under way; the server answers together what arrives together."""
-
-_READING = frozenset({"/v1/search", "/v1/sentences", "/v1/explain"})
-"""Addresses of POST requests that change nothing, so that one whose connection was lost is sent again, once."""
 
 _PAGE = 500
 """Number of pictures that iteration asks for at once; a server gives no more."""
@@ -113,120 +115,52 @@ class Client:
         """Close its connections."""
         self._http.close()
 
-    def search(
-        self,
-        text: str | None = None,
-        *,
-        image: ImageInput | None = None,
-        like: str | None = None,
-        text_weight: float | None = None,
-        k: int = 10,
-        offset: int | None = None,
-        where: Where = (),
-        after: datetime | str | None = None,
-        before: datetime | str | None = None,
-        marks: Marks | None = None,
-        group: Grouping | None = None,
-        rerank: int | Literal["all"] | None = None,
-        explain: bool = False,
-    ) -> Answer:
+    def search(self, text: str | None = None, **options: Unpack[SearchArguments]) -> Answer:
         """Find the pictures that fit best: see `limner.search.store.Store.search`."""
-        # base64 in JSON and not a form: pages of other sites may send forms without asking, so the server takes none
-        body = {
-            "text": text,
-            "image": None if image is None else _in_base64(image),
-            "like": like,
-            "text_weight": text_weight,
-            "k": k,
-            "offset": offset,
-            "where": where_strings(where),
-            "after": after.isoformat() if isinstance(after, datetime) else after,
-            "before": before.isoformat() if isinstance(before, datetime) else before,
-            "marks": dict(marks or {}),
-            "group": group,
-            "rerank": rerank,
-            "explain": explain,
-        }
-        return self._read(self._ask("POST", "/v1/search", body), Answer.read)
+        return self._search(SearchRequest.parse({"text": text, **options}))
 
     def search_many(
-        self,
-        queries: Iterable[str | Mapping[str, Any]],
-        *,
-        text_weight: float | None = None,
-        k: int = 10,
-        offset: int | None = None,
-        where: Where = (),
-        after: datetime | str | None = None,
-        before: datetime | str | None = None,
-        marks: Marks | None = None,
-        group: Grouping | None = None,
-        rerank: int | Literal["all"] | None = None,
-        explain: bool = False,
+        self, queries: Iterable[str | Mapping[str, Any]], **options: Unpack[SearchOptions]
     ) -> list[Answer]:
         """Search for each of many queries, several at once: see `limner.search.store.Store.search_many`.
 
         If the server says that these are too many requests a second, it waits as long as it is told to.
         """
         # the server has no route for many: it answers together what arrives together (limner.server.batching)
-        options: dict[str, Any] = {
-            "text_weight": text_weight,
-            "k": k,
-            "offset": offset,
-            "where": where,
-            "after": after,
-            "before": before,
-            "marks": marks,
-            "group": group,
-            "rerank": rerank,
-            "explain": explain,
-        }
-        bodies = [{**options, **query_arguments(query)} for query in queries]
+        requests = requests_of(queries, options)
         threads = ThreadPoolExecutor(_AT_ONCE, "limner-client")
         try:
-            return list(threads.map(self._patiently, bodies))
+            return list(threads.map(self._patiently, requests))
         finally:
             # after an error the queries that have not begun need not be sent
             threads.shutdown(cancel_futures=True)
 
-    def _patiently(self, arguments: Mapping[str, Any]) -> Answer:
+    def _search(self, request: SearchRequest) -> Answer:
+        return self._read(self._ask("POST", "/v1/search", _body(request), reads=True), Answer.read)
+
+    def _patiently(self, request: SearchRequest) -> Answer:
         """Search, and try again while the server answers 429, for as long as any request may take."""
         # monotonic: a clock that is set would make it wait for ever or not at all
         until = time.monotonic() + self._seconds
         while True:
             try:
-                return self.search(**arguments)
+                return self._search(request)
             except ServerError as error:
                 # only 429, which says when to come again: a 503 may be a store that is broken
                 if error.status != 429 or time.monotonic() + error.retry_after > until:
                     raise
                 time.sleep(error.retry_after)
 
-    def sentences(
-        self,
-        text: str | None = None,
-        *,
-        image: ImageInput | None = None,
-        like: str | None = None,
-        text_weight: float | None = None,
-        k: int = 10,
-    ) -> list[FoundSentence]:
+    def sentences(self, text: str | None = None, **options: Unpack[SentencesOptions]) -> list[FoundSentence]:
         """Find the sentences of the store that describe a picture best, or that are nearest to a text."""
-        body = {
-            "text": text,
-            "image": None if image is None else _in_base64(image),
-            "like": like,
-            "text_weight": text_weight,
-            "k": k,
-        }
-        answer = self._ask("POST", "/v1/sentences", body)
+        request = SentencesRequest.parse({"text": text, **options})
+        answer = self._ask("POST", "/v1/sentences", _body(request), reads=True)
         return self._read(answer, lambda found: list(SentencesAnswer.read(found).sentences))
 
     def explain(self, text: str, id: str, *, method: WordMethodName = "masked-regression") -> Explanation:
         """Explain a picture's score for a text."""
-        return self._read(
-            self._ask("POST", "/v1/explain", {"text": text, "id": id, "method": method}), Explanation.read
-        )
+        body = {"text": text, "id": id, "method": method}
+        return self._read(self._ask("POST", "/v1/explain", body, reads=True), Explanation.read)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
         """List some of the pictures that meet conditions, in the order of their paths.
@@ -316,14 +250,19 @@ class Client:
         query: Mapping[str, Any] | None = None,
         *,
         patient: bool = False,
+        reads: bool = False,
     ) -> "httpx.Response":
+        """Send a request. `patient`: wait for its answer without end; `reads`: it changes nothing, as GET."""
         import httpx
 
         # the other limits stay: only the answer may take as long as it needs
         timeout = httpx.Timeout(self._seconds, read=None if patient else self._seconds)
         try:
             answer = self._answer(
-                method, path, json=body, params=None if query is None else dict(query), timeout=timeout
+                *(method, path, reads or method == "GET"),
+                json=body,
+                params=None if query is None else dict(query),
+                timeout=timeout,
             )
         # first, because it is an HTTPError as well
         except httpx.TimeoutException:
@@ -340,14 +279,15 @@ class Client:
             raise ServerError(f"{self.url}: {_said(answer)}", answer.status_code, seconds)
         return answer
 
-    def _answer(self, method: str, path: str, **request: Any) -> "httpx.Response":
+    def _answer(self, method: str, path: str, reads: bool, **request: Any) -> "httpx.Response":
         import httpx
 
         try:
             return self._http.request(method, path, **request)
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-            # a server may close a connection that waits while the next request is on its way
-            if method != "GET" and path not in _READING:
+            # a server may close a connection that waits while the next request is on its way: what changes nothing is
+            # sent again, once
+            if not reads:
                 raise
             return self._http.request(method, path, **request)
 
@@ -369,6 +309,13 @@ def _said(answer: "httpx.Response") -> str:
         body = None
     detail = body.get("detail") if isinstance(body, dict) else None
     return str(detail or f"refused with status {answer.status_code}")
+
+
+def _body(request: SentencesRequest) -> dict[str, Any]:
+    """Write a request as JSON values."""
+    values = request.model_dump(mode="json", exclude={"image"}, exclude_none=True)
+    # base64 in JSON and not a form: pages of other sites may send forms without asking, so the server takes none
+    return values if request.image is None else {**values, "image": _in_base64(request.image)}
 
 
 def _in_base64(image: ImageInput) -> str:

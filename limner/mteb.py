@@ -25,9 +25,10 @@ from PIL import Image
 from limner.errors import DataError, SettingsError, install_hint
 from limner.evaluation.reranking import First
 from limner.inference.trained import TrainedModel, load_model
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.query import Query
+from limner.search.query_vectors import PreparedRequest
 from limner.search.sentences import Sentence, SentenceTable
 from limner.store.files import StoreFiles, store_for
 
@@ -123,7 +124,7 @@ class Search:
         self._meta = _meta(self.model, "-search")
         self._folder: Path | None = None
         self._remove: Callable[[], object] = lambda: None
-        self._find: Callable[[Query], Iterator[tuple[str, float]]]
+        self._find: Callable[[SearchRequest], Iterator[tuple[str, float]]]
         self._engine: Engine
         self._ids: list[str] = []
 
@@ -205,18 +206,18 @@ class Search:
             found[name] = dict(ranked[:top_k])
         return found
 
-    def _queries(self, queries: Any, k: int) -> Iterator[tuple[str, Query]]:
+    def _queries(self, queries: Any, k: int) -> Iterator[tuple[str, SearchRequest]]:
         """Each query by its id."""
         for row in queries:
             text, image = row.get("text"), row.get("image")
             if isinstance(text, str) and image is None and not self._is_read(text):
                 # the server refuses such a query; a task counts it, so it has the ranking of an empty sentence
                 vector = self.model.encode_texts([text], check=False)[0]
-                yield str(row["id"]), Query(vector=vector, k=k)
+                yield str(row["id"]), PreparedRequest(vector=vector, k=k)
             else:
                 picture = None if image is None else _rgb(image)
                 reranks = self.rerank if picture is None else None
-                yield str(row["id"]), Query(text=text, image=picture, k=k, rerank=reranks)
+                yield str(row["id"]), SearchRequest(text=text, image=picture, k=k, rerank=reranks)
 
     def _is_read(self, text: str) -> bool:
         try:
@@ -225,7 +226,7 @@ class Search:
             return False
         return True
 
-    def _pictures(self, query: Query) -> Iterator[tuple[str, float]]:
+    def _pictures(self, query: SearchRequest) -> Iterator[tuple[str, float]]:
         hits = self._engine.answer(query).hits
         # re-ranked hits stand in the order of their confidence, above the others, and MTEB sorts by score
         reranked = any(hit.confidence is not None for hit in hits)
@@ -233,7 +234,7 @@ class Search:
             assert hit.path is not None
             yield self._ids[int(hit.path.stem)], float(len(hits) - hit.rank) if reranked else hit.score
 
-    def _sentences(self, query: Query) -> Iterator[tuple[str, float]]:
+    def _sentences(self, query: SearchRequest) -> Iterator[tuple[str, float]]:
         for sentence in self._engine.sentences(query):
             for one in self._documents[sentence.text]:
                 yield one, sentence.score

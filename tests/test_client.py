@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from limner.client import Client
 from limner.errors import LimnerError, ServerError, SettingsError
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
-from limner.search.query import Query
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.server.app import create_app
@@ -74,15 +74,15 @@ def test_a_connection_that_was_closed_meanwhile(
 def test_search_as_the_library(server: Client, engine: Engine, folder: Path) -> None:
     picture = folder / HOME / "3.png"
     for answer, query in (
-        (server.search("a red coat", k=3), Query(text="a red coat", k=3)),
-        (server.search(image=picture), Query(image=picture)),
+        (server.search("a red coat", k=3), SearchRequest(text="a red coat", k=3)),
+        (server.search(image=picture), SearchRequest(image=picture)),
         (
             server.search(image=bytearray(picture.read_bytes()), group="near"),
-            Query(image=picture, group="near"),
+            SearchRequest(image=picture, group="near"),
         ),
         (
             server.search("a", after=datetime(2026, 11, 12), before="2026-11-14"),
-            Query(text="a", after=datetime(2026, 11, 12), before=datetime(2026, 11, 14)),
+            SearchRequest(text="a", after=datetime(2026, 11, 12), before=datetime(2026, 11, 14)),
         ),
     ):
         expected = engine.answer(query)
@@ -106,7 +106,7 @@ def test_sentences(server: Client, engine: Engine, folder: Path) -> None:
         engine.encoder, [Sentence("a red coat", str(picture)), Sentence("blue")]
     )
     found = server.sentences(image=picture)
-    expected = engine.sentences(Query(image=picture))
+    expected = engine.sentences(SearchRequest(image=picture))
     assert [(hit.rank, hit.score, hit.text) for hit in found] == [
         (hit.rank, hit.score, hit.text) for hit in expected
     ]

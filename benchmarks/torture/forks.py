@@ -4,7 +4,6 @@ A fresh Python takes seconds to import torch and limner; a fork takes millisecon
 signal. The functions take and return what JSON holds.
 """
 
-import contextlib
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -15,13 +13,13 @@ from limner.cli.options import Cpu, MovedRun, Rerank, StoreFolder, device, first
 from limner.cli.schemas import QueryAnswer
 from limner.cli.search_queries import answer_queries, answer_vectors
 from limner.errors import DataError, SettingsError
-from limner.wire import Answer, Explanation, Grouping, Hit, SentencesAnswer, WordMethodName
+from limner.wire import Answer, Explanation, Hit, SentencesAnswer, WordMethodName
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from limner.requests import SearchRequest
     from limner.search.engine import Engine
-    from limner.search.query import Query
 
 app = group("Search.")
 
@@ -126,37 +124,42 @@ def search_command(
     )
     if vectors is not None:
         _check_vectors(text, image, like, sheet, queries, sentences=sentences, explain=explain)
-    if group not in (None, "identity", "near"):
-        raise SettingsError(f"--group: expected 'identity' or 'near', got {group!r}")
-    from limner.search.query import Query
+    from limner.requests import SearchRequest
     from limner.search.store import open_store
-    from limner.store.conditions import Condition
 
     named = None if vectors is None else _named_vectors(vectors)
-    query = Query(
-        text=text if queries is None else "",
-        vector=None if named is None else named[0][1],
-        image=image,
-        like=like,
-        text_weight=text_weight,
-        k=k,
-        where=tuple(map(Condition.parse, where or [])),
-        after=_time("--after", after),
-        before=_time("--before", before),
-        group=cast(Grouping | None, group),
-        rerank=first(rerank),
-        explain=explain,
-    )
+    options = {
+        "text": text if queries is None else "",
+        "image": image,
+        "like": like,
+        "text_weight": text_weight,
+        "k": k,
+        "where": where or [],
+        "after": after,
+        "before": before,
+        "group": group,
+        "rerank": first(rerank),
+        "explain": explain,
+    }
+    if named is None:
+        query = SearchRequest.parse(options)
+    else:
+        from limner.search.query_vectors import PreparedRequest
+
+        query = PreparedRequest.parse({**options, "vector": named[0][1]})
     # sentences have no metadata to meet conditions, and no regions to re-rank by
     if sentences and (where or after or before or group or rerank or right or wrong):
         raise SettingsError("--sentences: goes with a text, --image, --like, -k and --json only")
+
     engine = open_store(store, run=run, device=device(cpu)).engine
     # now, since a path means nothing without the store
     if like is not None:
-        query = replace(query, like=_key(engine, like))
+        query = query.replace(like=_key(engine, like))
     if right or wrong:
-        keys, others = (tuple(_key(engine, name) for name in names or []) for names in (right, wrong))
-        query = replace(query, right=keys, wrong=others)
+        keys, others = ({_key(engine, name) for name in names or []} for names in (right, wrong))
+        if both := keys & others:
+            raise SettingsError(f"marks: {min(both)!r} is marked both right and wrong")
+        query = query.replace(marks={**dict.fromkeys(keys, "right"), **dict.fromkeys(others, "wrong")})
     if queries is not None:
         answer_queries(engine, query, queries, form or "jsonl", by_key=names == "id")
         return None
@@ -275,19 +278,6 @@ def explain_command(
     return found
 
 
-def _time(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    from limner.data.images import local_time
-
-    try:
-        return local_time(text)
-    except ValueError:
-        raise SettingsError(
-            f"{option}: expected a time in ISO 8601, e.g. 2026-11-20 or 2026-11-20T08:15, got {text[:40]!r}"
-        ) from None
-
-
 def _key(engine: "Engine", name: str) -> str:
     """The key of a picture that is named by its path or its key."""
     from limner.store.entry import key_of
@@ -324,17 +314,17 @@ def _named(engine: "Engine", keys: Sequence[str]) -> list[str]:
     return [str(entry.path) if (entry := engine.files.entry(key)) is not None else key for key in keys]
 
 
-def _known_fields(engine: "Engine", query: "Query") -> str:
+def _known_fields(engine: "Engine", query: "SearchRequest") -> str:
     """A hint: the fields that conditions can use, beside the ones that were not found."""
     from limner.store.metadata_index import OWN
 
     known = [field.name for field in engine.fields()]
-    unknown = [condition.name for condition in query.where if condition.name not in (*known, *OWN)]
+    unknown = [condition.name for condition in query.conditions if condition.name not in (*known, *OWN)]
     missing = f"none has {', '.join(map(repr, unknown))}; " if unknown else ""
     return f"{missing}conditions can ask for {', '.join((*OWN, *known))}"
 
 
-def _sentences(engine: "Engine", query: "Query", store: object) -> SentencesAnswer:
+def _sentences(engine: "Engine", query: "SearchRequest", store: object) -> SentencesAnswer:
     found = engine.sentences(query)
     for hit in found:
         of = "" if hit.path is None else f"  [{hit.path}]"
@@ -359,7 +349,7 @@ def _line(hit: Hit) -> str:
     return "  ".join(parts)
 
 
-def _draw(answer: Answer, query: "Query", truth: str | None, sheet: Path) -> None:
+def _draw(answer: Answer, query: "SearchRequest", truth: str | None, sheet: Path) -> None:
     from limner.search.contact_sheet import contact_sheet
 
     # a sheet's heading is the text where a text and a picture were searched by together

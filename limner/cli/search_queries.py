@@ -9,7 +9,7 @@ import io
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,8 @@ from limner.errors import DataError, LimnerError, SettingsError
 if TYPE_CHECKING:
     import numpy as np
 
+    from limner.requests import SearchRequest
     from limner.search.engine import Engine
-    from limner.search.query import Query
 
 # a text takes 4.5 ms in a batch of 64 and 30 ms alone (docs/log/2026-11-22.md)
 _TOGETHER = 64
@@ -82,7 +82,9 @@ def _named(lines: Any, source: str) -> Iterator[NamedText]:
         raise DataError(f"{source}: not UTF-8 text; save it as UTF-8") from None
 
 
-def answer_queries(engine: "Engine", query: "Query", file: str, form: str, *, by_key: bool = False) -> None:
+def answer_queries(
+    engine: "Engine", query: "SearchRequest", file: str, form: str, *, by_key: bool = False
+) -> None:
     """Print the answer to each query of a file, which differ from `query` by their text.
 
     A TREC run names pictures by their path, or `by_key`. Ends with exit code 1 when one could not be answered, e.g. for
@@ -90,26 +92,26 @@ def answer_queries(engine: "Engine", query: "Query", file: str, form: str, *, by
     """
     # who writes a line to stdin and waits for its answer must not wait for 63 other lines
     together = 1 if file == "-" else _TOGETHER
-    asked = ((named, replace(query, text=named.text)) for named in read_queries(file))
+    asked = ((named, query.replace(text=named.text)) for named in read_queries(file))
     _answer(engine, asked, form, together, by_key=by_key)
 
 
 def answer_vectors(
     engine: "Engine",
-    query: "Query",
+    query: "SearchRequest",
     vectors: "Sequence[tuple[str, np.ndarray]]",
     form: str,
     *,
     by_key: bool = False,
 ) -> None:
     """Print the answer to each named vector; the queries differ from `query` by it. Ends as `answer_queries`."""
-    asked = ((NamedText(name, ""), replace(query, vector=vector)) for name, vector in vectors)
+    asked = ((NamedText(name, ""), query.replace(vector=vector)) for name, vector in vectors)
     _answer(engine, asked, form, _TOGETHER, by_key=by_key)
 
 
 def _answer(
     engine: "Engine",
-    asked: "Iterator[tuple[NamedText, Query]]",
+    asked: "Iterator[tuple[NamedText, SearchRequest]]",
     form: str,
     together: int,
     *,

@@ -328,15 +328,6 @@ def capture_time(source: str | Path | PictureBytes) -> datetime | None:
     return None
 
 
-def local_time(text: str) -> datetime:
-    """A time in ISO 8601; the zone of a time is dropped, its clock reading kept. Raises `ValueError`.
-
-    >>> local_time("2026-11-20T08:15+02:00")
-    datetime.datetime(2026, 11, 20, 8, 15)
-    """
-    return datetime.fromisoformat(text.strip()).replace(tzinfo=None)
-
-
 LONG_SIDE = 256
 """Longer side of a thumbnail in pixels; smaller pictures keep their size."""
 

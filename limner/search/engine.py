@@ -11,12 +11,12 @@ from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureE
 from limner.evaluation.calibration import AROUND
 from limner.inference.calibration_file import RunCalibration
 from limner.inference.word_effects import DEFAULT
+from limner.requests import SearchRequest
 from limner.search.approximate import proposer_for
 from limner.search.explain import explanation, with_attention
 from limner.search.graph import Graph
 from limner.search.inverted_file import InvertedFile
 from limner.search.proposer import Proposer
-from limner.search.query import Query
 from limner.search.query_vectors import Compose, query_vectors
 from limner.search.ranking import Ranking
 from limner.search.sentences import SentenceTable
@@ -97,7 +97,7 @@ class Engine:
         if (proposer := self._proposer(snapshot)) is not None:
             proposer.follow(snapshot)
 
-    def answer(self, query: Query) -> Answer:
+    def answer(self, query: SearchRequest) -> Answer:
         """Find the images that fit a query best.
 
         If the model has a reranker, it orders the first images of the embedding's ranking of a text again, from the
@@ -114,7 +114,7 @@ class Engine:
         return found
 
     def answers(
-        self, queries: Sequence[Query], until: Sequence[float | None] | None = None
+        self, queries: Sequence[SearchRequest], until: Sequence[float | None] | None = None
     ) -> list[Answer | Exception]:
         """Answer several queries, each as `answer` does, or with its error; their texts are encoded together.
 
@@ -124,7 +124,7 @@ class Engine:
         return [found() if callable(found) else found for found in self.begin(queries, until)]
 
     def begin(
-        self, queries: Sequence[Query], until: Sequence[float | None] | None = None
+        self, queries: Sequence[SearchRequest], until: Sequence[float | None] | None = None
     ) -> Iterator[Answer | Exception | Rest]:
         """Answer several queries as `answers` does, one by one as they are ready; of one to be re-ranked give the rest.
 
@@ -139,7 +139,7 @@ class Engine:
             yield rest if callable(found) else rest()
 
     def _rest(
-        self, query: Query, limit: float | None, snapshot: Snapshot, found: Answer | Exception | Rest
+        self, query: SearchRequest, limit: float | None, snapshot: Snapshot, found: Answer | Exception | Rest
     ) -> Answer | Exception:
         """Re-rank what is to be re-ranked, and answer again a query whose images were deleted meanwhile."""
         # region features are read from the table, where an image may be deleted since. Asked again only of a newer
@@ -156,10 +156,10 @@ class Engine:
         return found
 
     def _answers(
-        self, queries: Sequence[Query], until: Sequence[float | None], snapshot: Snapshot
+        self, queries: Sequence[SearchRequest], until: Sequence[float | None], snapshot: Snapshot
     ) -> Iterator[Answer | Exception | Rest]:
         try:
-            vectors = self._vectors(queries, snapshot)
+            vectors = query_vectors(queries, snapshot, self.files, self.encoder, self.compose)
         except Exception as error:
             # a batch that fails is asked again one by one, so that the bad query alone has the error
             if len(queries) == 1:
@@ -179,12 +179,13 @@ class Engine:
             else:
                 yield _tried(partial(self._answer, query, vector, snapshot, limit, first.get(number)))
 
-    def sentences(self, query: Query) -> list[FoundSentence]:
+    def sentences(self, query: SearchRequest) -> list[FoundSentence]:
         """Find the k sentences of the store that fit a query best: for an image, those that may describe it.
 
         Only the query's text, images, weight and `k` count. Raises what `answer` raises.
         """
-        vector = self._vectors([query], self.files.snapshot())[0]
+        snapshot = self.files.snapshot()
+        vector = query_vectors([query], snapshot, self.files, self.encoder, self.compose)[0]
         if isinstance(vector, LimnerError):
             raise vector
         return self._sentences.search(vector, query.k)
@@ -257,7 +258,7 @@ class Engine:
         chosen: list[str] = []
         try:
             for key in some:
-                texts = [hit.text for hit in self.sentences(Query(like=key, k=_EXAMPLE_TRIES))]
+                texts = [hit.text for hit in self.sentences(SearchRequest(like=key, k=_EXAMPLE_TRIES))]
                 fresh = [text for text in texts if len(text) <= _EXAMPLE_LENGTH and text not in chosen]
                 chosen += fresh[:1]
         except UnknownPictureError:  # deleted a moment ago
@@ -268,11 +269,11 @@ class Engine:
         # a store that was made without region features leaves a reranker nothing to read
         return self.encoder.reranker if self.files.region_shape is not None else None
 
-    def _vectors(self, queries: Sequence[Query], snapshot: Snapshot) -> list[np.ndarray | LimnerError]:
-        return query_vectors(queries, snapshot, self.files, self.encoder, self.compose)
-
     def _first_together(
-        self, queries: Sequence[Query], vectors: Sequence[np.ndarray | LimnerError], snapshot: Snapshot
+        self,
+        queries: Sequence[SearchRequest],
+        vectors: Sequence[np.ndarray | LimnerError],
+        snapshot: Snapshot,
     ) -> dict[int, Found]:
         """Find the first rows of queries that all rows take part in, by number: one product does it for many."""
         rows: dict[int, np.ndarray] = {}
@@ -300,7 +301,7 @@ class Engine:
 
     def _answer(
         self,
-        query: Query,
+        query: SearchRequest,
         vector: np.ndarray,
         snapshot: Snapshot,
         until: float | None,
@@ -314,7 +315,7 @@ class Engine:
             raise DataError("the query's embedding holds NaN or infinite values")
         vector = np.ascontiguousarray(vector, np.float32)
         with timed("search"):
-            rows = snapshot.meeting(query.where, query.after, query.before, until)
+            rows = snapshot.meeting(query.conditions, *query.period, until)
             is_composed = self.compose is not None and query.has_both
             own = snapshot.rows_of(query.image) if is_composed else []
             if query.like is not None:
@@ -344,7 +345,7 @@ class Engine:
 
     def _told(
         self,
-        query: Query,
+        query: SearchRequest,
         ranking: Ranking,
         matching: int,
         reranker: Reranker | None,
@@ -408,7 +409,7 @@ class Engine:
             self._approximate = proposer_for(snapshot)
         return self._approximate
 
-    def _is_approximate(self, query: Query, matching: int, snapshot: Snapshot) -> bool:
+    def _is_approximate(self, query: SearchRequest, matching: int, snapshot: Snapshot) -> bool:
         """True if a graph or lists answer: in a large store, without groups, which need all scores."""
         proposer = self._proposer(snapshot)
         # asked for more rows they may find one that was missed among fewer: parts would not fit together
@@ -457,7 +458,7 @@ class Engine:
         by_reranker = reranked and self.calibration.reranker is not None
         return self.calibration.threshold_of("reranker" if by_reranker else "embedding")
 
-    def _reranking(self, query: Query) -> tuple[Reranker | None, int | Literal["all"]]:
+    def _reranking(self, query: SearchRequest) -> tuple[Reranker | None, int | Literal["all"]]:
         """Return the reranker, and how many of the first images it re-ranks for a query."""
         alone = query.image is None and query.like is None
         # by the text alone it would undo what the marks have moved

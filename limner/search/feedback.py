@@ -11,14 +11,10 @@ Of 67 settings of three methods this one had the best R@1 on half of the people 
 Rocchio's sums, and a logistic regression with an L2 penalty on the distance from the query (docs/log/2026-11-26.md).
 """
 
-from collections.abc import Mapping
-from typing import get_args
-
 import numpy as np
 from jaxtyping import Float
 
-from limner.errors import DataError, SettingsError
-from limner.judgements import MarkName
+from limner.errors import DataError
 
 RIGHT = 2.0
 """Weight of the mean of the pictures that were marked right, beside the query's own weight of 1."""
@@ -47,18 +43,3 @@ def moved(
     if length < 1e-6:
         raise DataError("the marks cancel the query, so that nothing is left to search by; take one back")
     return (target / length).astype(np.float32)
-
-
-def keys_by_mark(marks: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the keys that are marked "right" and "wrong", sorted; "maybe" changes no ranking.
-
-    Raises `SettingsError` for another mark.
-    """
-    # a Literal is not checked at run time, and a misspelt mark would be left out without a word
-    for key, mark in marks.items():
-        if mark not in get_args(MarkName):
-            raise SettingsError(f"marks: expected 'right', 'wrong' or 'maybe' for {key[:40]!r}, got {mark!r}")
-    right, wrong = (
-        tuple(sorted(key for key, mark in marks.items() if mark == one)) for one in ("right", "wrong")
-    )
-    return right, wrong

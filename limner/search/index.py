@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from limner.data.images import local_time
+from limner.conditions import local_time
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.errors import DataError, LimnerError, SettingsError

@@ -3,21 +3,44 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from pydantic import ConfigDict, Field
 
-from limner.errors import DataError, LimnerError
+from limner.errors import DataError, LimnerError, SettingsError
+from limner.requests import SearchRequest
 from limner.search.feedback import moved
-from limner.search.query import Query, joined
 from limner.search.stage_times import timed
 from limner.store.files import StoreFiles
 from limner.store.snapshot import Snapshot
 from limner.types import Encoder
+
+TEXT_WEIGHT = 0.5
+"""Weight of a text beside a picture where a request names none and its model has learnt no composed queries."""
+
+
+class PreparedRequest(SearchRequest):
+    """A request of which a part is computed already."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    pixels: np.ndarray | None = Field(default=None, repr=False)
+    """Its image as `Encoder.prepare_image` returns it, so that it is not decoded again."""
+
+    vector: np.ndarray | None = Field(default=None, repr=False)
+    """An embedding at unit length, which is searched by in place of a text and an image."""
+
+    def _check_subject(self) -> None:
+        if self.vector is None:
+            super()._check_subject()
+        elif (self.text, self.image, self.like) != (None, None, None):
+            raise SettingsError("a vector is searched by alone")
+
 
 Compose = Callable[[np.ndarray, Sequence[str]], np.ndarray]
 """Unit embeddings of composed queries, from those of pictures (queries, dim) and a text beside each."""
 
 
 def query_vectors(
-    queries: Sequence[Query],
+    queries: Sequence[SearchRequest],
     snapshot: Snapshot,
     files: StoreFiles,
     encoder: Encoder,
@@ -33,17 +56,17 @@ def query_vectors(
             if query.text is not None:
                 encoder.check_query(query.text)
                 texts[number] = query.text
+            pixels, vector = (
+                (query.pixels, query.vector) if isinstance(query, PreparedRequest) else (None, None)
+            )
             if query.image is not None:
-                known = query.pixels
-                pictures[number] = encoder.prepare_image(query.image) if known is None else known
+                pictures[number] = encoder.prepare_image(query.image) if pixels is None else pixels
             if query.like is not None:
                 stored[number] = snapshot.vectors[snapshot.expect_row(query.like)]
-            if query.vector is not None:
-                if query.vector.shape != (files.dim,):
-                    raise DataError(
-                        f"the query's vector has {len(query.vector)} numbers, the store's {files.dim}"
-                    )
-                stored[number] = query.vector
+            if vector is not None:
+                if vector.shape != (files.dim,):
+                    raise DataError(f"the query's vector has {len(vector)} numbers, the store's {files.dim}")
+                stored[number] = vector
         except LimnerError as error:
             failed[number] = error
     texts = {number: text for number, text in texts.items() if number not in failed}
@@ -63,7 +86,7 @@ def query_vectors(
         if number in failed
         else composed[number]
         if number in composed
-        else joined(of_texts.get(number), stored.get(number), query.text_weight)
+        else _joined(of_texts.get(number), stored.get(number), query.text_weight)
         for number, query in enumerate(queries)
     ]
     return [
@@ -72,8 +95,25 @@ def query_vectors(
     ]
 
 
+def _joined(
+    text: np.ndarray | None, picture: np.ndarray | None, weight: float | None
+) -> np.ndarray | DataError:
+    """Join the embeddings of a text and an image: their weighted mean at unit length, or the error if they cancel."""
+    if text is None or picture is None:
+        alone = picture if text is None else text
+        assert alone is not None
+        return alone
+    share = TEXT_WEIGHT if weight is None else weight
+    mean = share * text + (1 - share) * picture
+    length = float(np.linalg.norm(mean))
+    if length == 0:
+        return DataError("the text and the picture are opposites, their mean says nothing; change the weight")
+    joined: np.ndarray = (mean / length).astype(np.float32)
+    return joined
+
+
 def _moved(
-    query: Query, vector: np.ndarray, snapshot: Snapshot, files: StoreFiles
+    query: SearchRequest, vector: np.ndarray, snapshot: Snapshot, files: StoreFiles
 ) -> np.ndarray | LimnerError:
     """Move a query's embedding by its marks; return the error of marks that cannot move it."""
     if not query.is_marked:
@@ -89,7 +129,10 @@ def _moved(
 
 
 def _composed(
-    queries: Sequence[Query], texts: dict[int, str], pictures: dict[int, np.ndarray], compose: Compose | None
+    queries: Sequence[SearchRequest],
+    texts: dict[int, str],
+    pictures: dict[int, np.ndarray],
+    compose: Compose | None,
 ) -> dict[int, np.ndarray]:
     """Embed the queries of a picture and a text that the model reads as one sentence, by their number."""
     if compose is None:

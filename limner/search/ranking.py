@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from limner.evaluation.calibration import AROUND
 from limner.inference.calibration_file import RunCalibration
-from limner.search.query import Query
+from limner.requests import SearchRequest
 from limner.store.contents import region_blocks
 from limner.store.files import StoreFiles
 from limner.store.snapshot import Snapshot, check_time
@@ -94,7 +94,7 @@ class Ranking:
         # over all that were read, not the first `count`: otherwise a smaller `rerank` would mean higher probabilities
         self.best_reranked = np.sort(scores)[::-1][:AROUND].astype(np.float64)
 
-    def grouped(self, query: Query) -> tuple[list[int], list[int] | None]:
+    def grouped(self, query: SearchRequest) -> tuple[list[int], list[int] | None]:
         """Choose the rows up to the end of the answer, with the sizes of the groups that they stand for."""
         end = query.start + query.k
         if query.group is None:

@@ -9,24 +9,28 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
+from limner.conditions import Condition
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
 from limner.export.exported import ExportedModel
-from limner.judgements import Marks
-from limner.query_arguments import query_arguments, where_strings
+from limner.requests import (
+    SearchArguments,
+    SearchOptions,
+    SearchRequest,
+    SentencesOptions,
+    requests_of,
+    where_strings,
+)
 from limner.search.engine import Engine
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
-from limner.search.query import Query
 from limner.search.query_vectors import Compose
 from limner.store.calibration import calibration_for
-from limner.store.conditions import Condition
 from limner.store.contents import thumbnails
 from limner.store.entry import StoredImage, key_of
 from limner.store.erase import erase
@@ -39,7 +43,6 @@ from limner.wire import (
     Answer,
     Explanation,
     FoundSentence,
-    Grouping,
     ImageInput,
     IndexReport,
     Item,
@@ -62,7 +65,7 @@ _PAGE = 500
 class Store:
     """An open search store with the model that it was built with.
 
-    - `engine` answers queries given as values (`limner.search.query.Query`); `files` is the folder without a model.
+    - `engine` answers requests (`limner.requests.SearchRequest`); `files` is the folder without a model.
 
     `len(store)` is the number of its images, iteration goes through them in the order of their paths.
     """
@@ -98,81 +101,25 @@ class Store:
         # no more than this: a server may still hold this store
         self.files.forget()
 
-    def search(
-        self,
-        text: str | None = None,
-        *,
-        image: ImageInput | None = None,
-        like: str | None = None,
-        text_weight: float | None = None,
-        k: int = 10,
-        offset: int | None = None,
-        where: Where = (),
-        after: datetime | str | None = None,
-        before: datetime | str | None = None,
-        marks: Marks | None = None,
-        group: Grouping | None = None,
-        rerank: int | Literal["all"] | None = None,
-        explain: bool = False,
-    ) -> Answer:
+    def search(self, text: str | None = None, **options: Unpack[SearchArguments]) -> Answer:
         """Find the images that fit best: a text, an `image`, an image of the store (`like`, its key), or two of these.
 
         `where` is `"camera=3"`, `{"camera": 3}` or several of either; `after` and `before` are times or their text in
         ISO 8601. `marks` says of images of the store that they are "right", "wrong" or "maybe": the first two move the
         query and are left out of the answer (`limner.search.feedback`). The other arguments are those of
-        `limner.search.query.Query`. Raises what `Engine.answer` raises.
+        `limner.requests.SearchRequest`. Raises what `Engine.answer` raises.
         """
-        return self.engine.answer(
-            Query.of(
-                text,
-                image=image,
-                like=like,
-                text_weight=text_weight,
-                k=k,
-                offset=offset,
-                where=where,
-                after=after,
-                before=before,
-                marks=marks,
-                group=group,
-                rerank=rerank,
-                explain=explain,
-            )
-        )
+        return self.engine.answer(SearchRequest.parse({"text": text, **options}))
 
     def search_many(
-        self,
-        queries: Iterable[str | Mapping[str, Any]],
-        *,
-        text_weight: float | None = None,
-        k: int = 10,
-        offset: int | None = None,
-        where: Where = (),
-        after: datetime | str | None = None,
-        before: datetime | str | None = None,
-        marks: Marks | None = None,
-        group: Grouping | None = None,
-        rerank: int | Literal["all"] | None = None,
-        explain: bool = False,
+        self, queries: Iterable[str | Mapping[str, Any]], **options: Unpack[SearchOptions]
     ) -> list[Answer]:
         """Search for each of many queries: texts, or arguments such as `{"like": KEY}`. Texts are encoded together.
 
         A query's own arguments take precedence. Raises what the first failing query raises.
         """
-        options: dict[str, Any] = {
-            "text_weight": text_weight,
-            "k": k,
-            "offset": offset,
-            "where": where,
-            "after": after,
-            "before": before,
-            "marks": marks,
-            "group": group,
-            "rerank": rerank,
-            "explain": explain,
-        }
         # all are parsed before the first is answered: a mistake in the last one costs no waiting
-        parsed = [Query.of(**{**options, **arguments}) for arguments in map(query_arguments, queries)]
+        parsed = requests_of(queries, options)
         answers: list[Answer] = []
         for start in range(0, len(parsed), _TOGETHER):
             for found in self.engine.answers(parsed[start : start + _TOGETHER]):
@@ -182,17 +129,9 @@ class Store:
                 answers.append(found)
         return answers
 
-    def sentences(
-        self,
-        text: str | None = None,
-        *,
-        image: ImageInput | None = None,
-        like: str | None = None,
-        text_weight: float | None = None,
-        k: int = 10,
-    ) -> list[FoundSentence]:
+    def sentences(self, text: str | None = None, **options: Unpack[SentencesOptions]) -> list[FoundSentence]:
         """Find the sentences of the store that describe an image best, or that are nearest to a text."""
-        return self.engine.sentences(Query.of(text, image=image, like=like, text_weight=text_weight, k=k))
+        return self.engine.sentences(SearchRequest.parse({"text": text, **options}))
 
     def explain(self, text: str, id: str, *, method: WordMethodName = "masked-regression") -> Explanation:
         """Explain an image's score for a text, as `Engine.explain` does; `method` gives words their weights."""

@@ -7,54 +7,24 @@ from pathlib import Path
 
 from pydantic import SecretStr
 from starlette.responses import Response
-from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from limner.errors import SettingsError
-from limner.server.limits import Buckets, client_of, method_of, route_path, too_many
+from limner.server.limits import Buckets, client_of, too_many
 from limner.server.problems import problem
+from limner.server.routes import rules_of
 from limner.server.tokens import RIGHTS, Right, Token, Tokens
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _SHORTEST = 16
 """Least number of characters of a token; 16 random ones are beyond guessing."""
 
-PROBES = ("/livez", "/readyz", "/health")
-"""Addresses for load balancers, which have no token."""
-
-# the page has to load before it can ask for a token
-_OPEN = ("/", *PROBES, "/docs", "/openapi.json")
-"""Addresses that tell nothing of the store."""
-
-
-NEEDED: Mapping[str, Right | None] = {
-    "POST /v1/search": "search",
-    "POST /v1/sentences": "search",
-    "POST /v1/explain": "search",
-    "POST /v1/export": "search",
-    "GET /v1/items": "search",
-    "GET /v1/items/{id}": "search",
-    "POST /v1/items": "add",
-    "DELETE /v1/items/{id}": "erase",
-    "POST /v1/erase": "erase",
-    "GET /v1/images/{id}": "search",
-    "GET /v1/thumbnails/{id}": "search",
-    "GET /v1/info": "search",
-    "GET /metrics": None,
-}
-"""The right that each route behind the token needs; None = any token. A route that is missing fails a test."""
-
-_VERBS: Mapping[Right | None, str] = {
+_VERBS: Mapping[Right, str] = {
     "search": "search or see pictures",
     "add": "add pictures",
     "erase": "delete or erase pictures",
 }
-_PATTERNS = [(method, path, compile_path(path)[0]) for method, path in (route.split() for route in NEEDED)]
 _TOKEN = "limner.token"
-# a page asks for some thirty at once: whole, two people who came through one proxy, or one who loaded it three times,
-# got a page with parts missing, which is an empty one
-_PART = 0.25
-"""A file of the page, in requests of those that need no token."""
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::[0-9]*)?", re.ASCII)
 """A name, an IPv4 address or an IPv6 address in brackets, and a port."""
 
@@ -89,12 +59,10 @@ class Access:
                 # DNS rebinding: a page of elsewhere may let its own name lead to this machine, and read the answers
                 answer = problem(421, "without a token this server answers to its own address only")
                 return await answer(scope, receive, send)
-            if not needs_token(route_path(scope)):
-                # these tell nothing, but each costs time that those with a token wait for. A probe costs no more than
-                # its refusal would, and strangers at the address of a load balancer must not keep its probes out
-                free = self.opened is None or route_path(scope) in PROBES
-                cost = _PART if route_path(scope).startswith("/page/") else 1.0
-                wait = 0.0 if free or self.opened is None else self.opened.take(client_of(scope), cost)
+            rules = rules_of(scope)
+            if rules.is_open:
+                # these tell nothing, but each costs time that those with a token wait for
+                wait = 0.0 if self.opened is None else self.opened.take(client_of(scope), rules.cost)
                 app = too_many("too many requests", wait) if wait else self.app
                 return await app(scope, receive, send)
             if self.tokens is None:
@@ -104,9 +72,9 @@ class Access:
                 return await self._refusal(scope, headers)(scope, receive, send)
             scope[_TOKEN] = token
             # here and not in the route: the body of a request that may not be made is not read
-            needed = NEEDED.get(route_of(scope) or "")
-            if needed is not None and needed not in token.rights:
-                answer = problem(403, f"this token may not {_VERBS[needed]}; it lacks the right '{needed}'")
+            if rules.right is not None and rules.right not in token.rights:
+                verb = _VERBS[rules.right]
+                answer = problem(403, f"this token may not {verb}; it lacks the right '{rules.right}'")
                 return await answer(scope, receive, send)
         return await self.app(scope, receive, send)
 
@@ -138,24 +106,6 @@ def rights_of(scope: Scope) -> frozenset[Right]:
     """Return what a request that was let in may do: all, if no token is needed."""
     token: Token | None = scope.get(_TOKEN)
     return frozenset(RIGHTS) if token is None else token.rights
-
-
-def route_of(scope: Scope) -> str | None:
-    """Return the route behind the token that a request means, as `NEEDED` names it, before it is routed."""
-    path = route_path(scope)
-    return next(
-        (
-            f"{method} {shape}"
-            for method, shape, pattern in _PATTERNS
-            if method == method_of(scope) and pattern.match(path)
-        ),
-        None,
-    )
-
-
-def needs_token(path: str) -> bool:
-    """True for a path that shows something of the store; the page and the API's description do not."""
-    return path not in _OPEN and not path.startswith("/page/")
 
 
 def read_token(file: Path) -> SecretStr:

@@ -1,17 +1,24 @@
-"""The forms in which an answer leaves: its head alone, its body compressed, or the word that it has not changed."""
+"""The forms in which an answer leaves: without paths, guarded in browsers, compressed, its head alone, or 304."""
 
 import gzip
 import hashlib
+import os
 import re
+from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from limner.server.access import needs_token
-from limner.server.limits import route_path
+from limner.search.uploads import NAME, is_upload
+from limner.server.routes import rules_of
+from limner.wire import Hit, Item
+
+T = TypeVar("T", Hit, Item)
 
 _COMPRESSED = ("application/json", "text/css", "text/html", "text/javascript")
 """Types whose bodies are compressed; pictures and archives are compressed already."""
@@ -28,7 +35,7 @@ _CODING = re.compile(r"(gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+))?", re.IGNORECASE)
 class HeadRequests:
     """ASGI middleware: HEAD is answered as GET at the same address; the connection leaves the body out.
 
-    Rights, limits and the audit log take HEAD for GET, too (`limner.server.limits.method_of`).
+    Rights, limits and the audit log take HEAD for GET, too (`limner.server.routes.method_of`).
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -48,6 +55,37 @@ class HeadRequests:
             await send(message)
 
         return await self.app(inner, receive, sent)
+
+
+class Guarded:
+    """ASGI middleware: adds headers that restrict what a browser does with an answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and put the headers on its answer."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        policy = rules_of(scope).policy
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                # set on every answer by one middleware, so that no route can forget it
+                headers["X-Content-Type-Options"] = "nosniff"
+                headers["X-Frame-Options"] = "DENY"
+                # the address of the page holds the query
+                headers["Referrer-Policy"] = "no-referrer"
+                headers["Cross-Origin-Resource-Policy"] = "same-origin"
+                headers["Cross-Origin-Opener-Policy"] = "same-origin"
+                if policy is not None:
+                    headers["Content-Security-Policy"] = policy
+                # answers are about persons, pictures above all: a browser that kept them would show erased ones
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        return await self.app(scope, receive, guarded)
 
 
 class Compressing:
@@ -82,7 +120,7 @@ class Compressing:
                     headers = MutableHeaders(scope=first)
                     headers.add_vary_header("Accept-Encoding")
                     if takes_gzip(accepted.decode("latin-1")):
-                        body = await _gzip(body, is_open=not needs_token(route_path(scope)))
+                        body = await _gzip(body, is_open=rules_of(scope).is_open)
                         headers["Content-Encoding"], headers["Content-Length"] = "gzip", str(len(body))
                         message = {**message, "body": body}
                 await send(first)
@@ -147,3 +185,16 @@ def kept_for(content: bytes, media_type: str, seconds: int, asked: str | None) -
 def _names(asked: str, tag: str) -> bool:
     # weak ones, too: a proxy may have made them so, and for 304 they are compared as strong ones are
     return asked.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in asked.split(",")]
+
+
+def without_path(one: T, folder: Path | None) -> T:
+    """Make a hit or an item ready for HTTP: without its path, under the name that clients know."""
+    # told for an upload by what its client called it: its file has the hash for a name
+    name = shown_name(str(one.path), one.metadata, folder)
+    return one.model_copy(update={"path": None, "name": name})
+
+
+def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:
+    """Return the name of an image for HTTP: its file's name, or for an added one the name that its client gave."""
+    given = metadata.get(NAME) if folder is not None and is_upload(path, folder) else None
+    return given if isinstance(given, str) else os.path.basename(path)  # noqa: PTH119 - a Path takes ten times as long

@@ -7,26 +7,28 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Security
+from fastapi import APIRouter, FastAPI, Request, Security
 from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.server.access import Access, rights_of, shown_token
-from limner.server.answer_forms import Compressing, HeadRequests
+from limner.server.answer_forms import Compressing, Guarded, HeadRequests
 from limner.server.answer_size import fields_that_fit
 from limner.server.audit import AuditLog
 from limner.server.audit_routes import Auditing, note
 from limner.server.batching import Worker
-from limner.server.counters import MEDIA_TYPE, Counters, Counting
+from limner.server.counters import MEDIA_TYPE, Counters
 from limner.server.health import Health, Probe, health_routes
 from limner.server.limits import Bodies, Buckets, RateLimit, Unread
-from limner.server.page import Guarded, RootPath, page_routes
+from limner.server.page import RootPath, page_routes
 from limner.server.pictures import Decoding
 from limner.server.problems import Fault, declared, install_handlers, problem_schema
 from limner.server.request_log import RequestLog
+from limner.server.routes import Routes, Ruled, Rules
 from limner.server.routes_export import export_routes
 from limner.server.routes_items import item_routes
 from limner.server.routes_search import search_routes
@@ -131,27 +133,48 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     if audit is not None:
         app.add_middleware(Auditing, audit=audit, files=engine.files)
     app.add_middleware(Guarded)
-    app.add_middleware(Counting, counters=counters)
-    app.add_middleware(RequestLog)
+    app.add_middleware(RequestLog, counters=counters)
+    routes = Routes()
+    app.add_middleware(Ruled, routes=routes)
     if settings.root_path:
         app.add_middleware(RootPath, root_path=settings.root_path)
+    app.state.routes = routes
+    # before `RootPath` has seen the request
+    app.state.changes = lambda scope: routes.find({**scope, "root_path": settings.root_path}).changes
 
-    # for the description only: FastAPI checks dependencies after it has parsed the body, the middleware before
-    guarded = [Security(HTTPBearer(auto_error=False))] if needs_token else []
     folder = changes.folder
     # absolute, as the store spells paths: by it the routes tell an upload from other images
     settings = settings.model_copy(update={"uploads": folder})
-    app.include_router(search_routes(engine, worker, decoding, settings), dependencies=guarded)
-    app.include_router(export_routes(engine, settings), dependencies=guarded)
-    app.include_router(item_routes(engine, worker, changes, settings), dependencies=guarded)
+    behind_token = (
+        search_routes(engine, worker, decoding, settings),
+        export_routes(engine, settings),
+        item_routes(engine, worker, changes, settings),
+        _server_routes(engine, health, counters, settings),
+    )
+    # FastAPI's own: the description, and a page of it that loads its parts from elsewhere
+    for route in app.routes:
+        is_page = getattr(route, "path", None) == app.docs_url
+        routes.add([route], Rules(is_open=True, policy=None) if is_page else Rules(is_open=True))
+    # for the description only: FastAPI checks dependencies after it has parsed the body, the middleware before
+    guarded = [Security(HTTPBearer(auto_error=False))] if needs_token else []
+    for router in (*behind_token, health_routes(health), page_routes()):
+        routes.add(router.routes)
+        app.include_router(router, dependencies=guarded if router in behind_token else [])
+    place = engine.files.folder
+    # a store opened by a relative path may be named either way in a message
+    secret = {str(place), *([str(place.absolute())] if isinstance(place, Path) else [])}
+    install_handlers(app, [*sorted(secret, key=len, reverse=True), *([str(folder)] if folder else [])])
+    _describe_openapi(app, settings)
+    return app
+
+
+def _server_routes(engine: Engine, health: Health, counters: Counters, settings: ServerSettings) -> APIRouter:
+    """Make the routes that tell of the server itself."""
+    routes = APIRouter(tags=["server"])
     always = (421, 500)
 
-    @app.get(
-        "/v1/info",
-        responses=declared(401, 403, 429, 503, *always),
-        dependencies=guarded,
-        tags=["server"],
-    )
+    @Rules(right="search", audit="info")
+    @routes.get("/v1/info", responses=declared(401, 403, 429, 503, *always))
     def info(request: Request) -> StoreInfo:
         """Describe the store, its model, this server's limits, and what the token allows."""
         rights = rights_of(request.scope)
@@ -161,17 +184,14 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         note(request.scope, count=told.pictures)
         return told.model_copy(update={"fields": fields_that_fit(told.fields, settings.max_answer)})
 
-    app.include_router(health_routes(health))
-
-    @app.get(
+    @Rules(cost=0.0)
+    @routes.get(
         "/metrics",
         response_class=Response,
         responses={
             200: {"description": "Counters.", "content": {"text/plain": {"schema": {"type": "string"}}}},
             **declared(401, 429, *always),
         },
-        dependencies=guarded,
-        tags=["server"],
     )
     async def metrics() -> Response:
         """Counters in the text form of Prometheus."""
@@ -179,13 +199,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         await health.settled()
         return Response(counters.text(), media_type=MEDIA_TYPE)
 
-    app.include_router(page_routes())
-    place = engine.files.folder
-    # a store opened by a relative path may be named either way in a message
-    secret = {str(place), *([str(place.absolute())] if isinstance(place, Path) else [])}
-    install_handlers(app, [*sorted(secret, key=len, reverse=True), *([str(folder)] if folder else [])])
-    _describe_openapi(app, settings)
-    return app
+    return routes
 
 
 def _is_up(probe: Probe) -> bool:

@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from limner.conditions import Condition
 from limner.errors import SettingsError
-from limner.store.conditions import Condition
 
 TEXTS = ("text", "where", "after", "before", "refused", "unmet", "similar")
 """Fields that may say whom a request was about."""

@@ -1,4 +1,4 @@
-"""The routes that leave a line in the audit log, and the middleware that writes it before an answer leaves."""
+"""Lines of requests in the audit log, and the middleware that writes each before its answer leaves."""
 
 import json
 import logging
@@ -8,56 +8,16 @@ from typing import Any
 
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
-from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limner.errors import SettingsError, StoreError
-from limner.server.access import route_of, token_name
+from limner.server.access import token_name
 from limner.server.audit import AuditLog
 from limner.server.batching import GONE
-from limner.server.limits import Buckets, address_of, client_of, route_path
+from limner.server.limits import Buckets, address_of, client_of
 from limner.server.problems import ENDED, RECORDED, REFUSED_FOR, RefusedError, refused
+from limner.server.routes import OTHER, route_path, rules_of
 from limner.store.files import StoreFiles
-
-AUDITED = {
-    "POST /v1/search": "search",
-    "POST /v1/sentences": "sentences",
-    "POST /v1/explain": "explain",
-    "POST /v1/export": "export",
-    "GET /v1/items": "items",
-    "GET /v1/items/{id}": "item",
-    "POST /v1/items": "add",
-    "DELETE /v1/items/{id}": "delete",
-    "POST /v1/erase": "erase",
-    "GET /v1/images/{id}": "image",
-    "GET /v1/thumbnails/{id}": "thumbnail",
-    "GET /v1/info": "info",
-}
-"""Routes that give or change what the store holds of persons, with the name of the request in the log: each request
-leaves a line, refused ones too."""
-
-_PATHS = [compile_path(path)[0] for path in sorted({route.split()[1] for route in AUDITED})]
-
-CHANGES = frozenset({"add", "delete", "erase"})
-"""Requests that leave a line before they change something, and another one when they are answered."""
-
-_PAGE = "the page itself, without anything of the store"
-_READY = "says whether searches can be answered, and nothing of a picture"
-NOT_AUDITED = {
-    "GET /livez": "says that the process answers",
-    "GET /readyz": _READY,
-    "GET /health": _READY,
-    "GET /metrics": "counts of requests",
-    "GET /openapi.json": "the description, the same for every store",
-    "GET /docs": "the description as a page",
-    "GET /": _PAGE,
-    "HEAD /": _PAGE,
-    "GET /page/{name}": _PAGE,
-}
-"""Every other route, with the reason why it leaves no line; a route that is in neither fails a test."""
-
-OTHER = "other"
-"""Name in the log of a refused request for any other address."""
 
 _TOLD = ("found", "count", "unmet", "similar")
 """Facts that an answer tells."""
@@ -117,19 +77,15 @@ def asked_of(body: BaseModel) -> dict[str, Any]:
     }
 
 
-def is_audited(path: str) -> bool:
-    """True for an address of which each request leaves a line, whatever its method: HEAD asks for something, too."""
-    return any(pattern.match(path) for pattern in _PATHS)
-
-
 class Record:
     """The facts of one request."""
 
     def __init__(self, audit: AuditLog, files: StoreFiles, scope: Scope) -> None:
         self.audit, self.files, self.scope = audit, files, scope
         # what was erased before it is none of its concern
-        self.name = AUDITED.get(route_of(scope) or "", OTHER)
-        self.is_of_persons = is_audited(route_path(scope))
+        self.rules = rules_of(scope)
+        self.name = self.rules.audit or OTHER
+        self.is_of_persons = self.rules.audit is not None
         """True for an address of what the store holds of persons, also for a method that is not for it."""
         self.facts: MutableMapping[str, Any] = {}
         # a key in the address also belongs to refused requests; other text there could be anything, a token too
@@ -220,7 +176,7 @@ class Auditing:
             self._uncounted += 1
             return
         facts: dict[str, Any] = {"status": status}
-        if status < 400 or (made and record.name in CHANGES):
+        if status < 400 or (made and record.rules.changes):
             # a change that was made has changed these, also if its client was told that the server is stopping
             key = record.facts.get("id")
             found = record.facts.get("found", [key] if key else [])

@@ -19,8 +19,8 @@ from typing import Any, ParamSpec, TypeVar
 from starlette.requests import Request
 
 from limner.errors import SearchTimeoutError
+from limner.requests import SearchRequest
 from limner.search.engine import Rest
-from limner.search.query import Query
 from limner.search.stage_times import Observe, observed
 from limner.server.problems import STOPPING, RefusedError
 from limner.wire import Answer
@@ -35,7 +35,7 @@ GONE = 499
 _GRACE = 1.0
 """Seconds beyond its time that a query is waited for, so that whoever watches it can say itself that it is late."""
 
-Answers = Callable[[Sequence[Query], Sequence[float]], Iterable[Answer | Exception | Rest]]
+Answers = Callable[[Sequence[SearchRequest], Sequence[float]], Iterable[Answer | Exception | Rest]]
 """Answers several queries, in order and each when it is ready (`limner.search.engine.Engine.begin`)."""
 
 
@@ -53,7 +53,7 @@ class _Done(Future[Any]):
 class _Asked:
     """One waiting job: a query or a call, its future, and the `time.monotonic()` at which it times out and came."""
 
-    what: Query | Callable[[], Any]
+    what: SearchRequest | Callable[[], Any]
     done: _Done
     until: float
     since: float
@@ -108,7 +108,7 @@ class Worker:
     def _waiting(self) -> int:
         return len(self._queries) + len(self._calls)
 
-    def ask(self, query: Query) -> "Future[Answer]":
+    def ask(self, query: SearchRequest) -> "Future[Answer]":
         """Line up a query; the future gets its answer or its error."""
         return self._line_up(self._queries, query)
 
@@ -148,7 +148,7 @@ class Worker:
             _settle(request.done, stopping)
 
     def _line_up(
-        self, line: deque[_Asked], what: Query | Callable[[], Any], seconds: float | None = None
+        self, line: deque[_Asked], what: SearchRequest | Callable[[], Any], seconds: float | None = None
     ) -> "Future[Any]":
         now = time.monotonic()
         request = _Asked(what, _Done(), now + (seconds or self._seconds), now)
@@ -209,7 +209,7 @@ class Worker:
                     _settle(batch[0].done, batch[0].what())
                 else:
                     self._on_batch(len(batch))
-                    queries = [request.what for request in batch if isinstance(request.what, Query)]
+                    queries = [request.what for request in batch if isinstance(request.what, SearchRequest)]
                     for found in self._answers(queries, [request.until for request in batch]):
                         request = left.popleft()
                         if callable(found):

@@ -2,17 +2,17 @@
 
 import math
 import platform
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from limner.search.stage_times import Stage
-from limner.server.problems import method_name, reason_of, route_name
+from limner.server.problems import reason_of
+from limner.server.routes import method_name, route_name
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 
@@ -83,6 +83,15 @@ class Counters:
     def _histogram(self, name: str, text: str, labels: list[str]) -> Histogram:
         return Histogram(name, text, labels, buckets=_SECONDS, registry=self.registry)
 
+    def answered(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count a request that was answered, and a refusal by its reason."""
+        # the route's pattern, not the address: one label for all images, none for what clients make up
+        route = route_name(scope)
+        self.requests.labels(route, method_name(scope), str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+        if status >= 400:
+            self.refusals.labels(reason_of(scope, status)).inc()
+
     def stage(self, stage: Stage, seconds: float) -> None:
         """Count the seconds of a stage."""
         self.stages.labels(stage).observe(seconds)
@@ -131,37 +140,6 @@ class Counters:
 def _called(function: Callable[[], int | float | None]) -> float:
     value = function()
     return math.nan if value is None else float(value)
-
-
-class Counting:
-    """ASGI middleware that counts requests by route, method and status, and refusals by reason, and times them."""
-
-    def __init__(self, app: ASGIApp, counters: Counters) -> None:
-        self.app = app
-        self.counters = counters
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and count how it was answered."""
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        # 500 unless an answer begins: a bug leaves this middleware as an exception
-        began, status = time.perf_counter(), 500
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            return await self.app(scope, receive, watched)
-        finally:
-            # the route's pattern, not the address: one label for all images, none for what clients make up
-            route = route_name(scope)
-            self.counters.requests.labels(route, method_name(scope), str(status)).inc()
-            self.counters.seconds.labels(route).observe(time.perf_counter() - began)
-            if status >= 400:
-                self.counters.refusals.labels(reason_of(scope, status)).inc()
 
 
 def _torch_version() -> str:

@@ -21,6 +21,7 @@ from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.server.batching import Worker
 from limner.server.problems import REFUSED_FOR, STORE_TROUBLES, declared, problem
+from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
 from limner.store.path import expect_writable
 from limner.store_reports import ProbeName, ProbeReport, Readiness
@@ -36,6 +37,10 @@ _LONGEST_REST = 60.0
 _OF_CHANGES = ("writer", "uploads")
 """Probes of what changes alone need. A load balancer that is told to send nothing here when the store's disk is full
 would keep searches from being answered that can be."""
+
+# no cost: a probe costs no more than its refusal would, and strangers at the address of a load balancer must not keep
+# its probes out
+_PROBE = Rules(is_open=True, cost=0.0)
 
 _UNKNOWN = "not probed yet"
 _CHANGED = "the store has changed and is being read"
@@ -273,6 +278,7 @@ def health_routes(health: Health) -> APIRouter:
     """The routes that need no token and no thread."""
     routes = APIRouter(tags=["server"])
 
+    @_PROBE
     @routes.get("/livez", responses=declared(421, 500))
     async def livez() -> Alive:
         """Check that the process answers; needs no token. If not, start it again."""
@@ -290,11 +296,13 @@ def health_routes(health: Health) -> APIRouter:
 
     description: dict[str, Any] = {"response_model": Readiness, "responses": declared(421, 422, 500, 503)}
 
+    @_PROBE
     @routes.get("/readyz", **description)
     async def readyz(request: Request, changes: Changes = False) -> Response:
         """Check that a search would be answered: the store can be read, and the model answers; needs no token."""
         return await ready(request, changes)
 
+    @_PROBE
     @routes.get("/health", **description)
     async def get_health(request: Request, changes: Changes = False) -> Response:
         """The same as `/readyz`."""

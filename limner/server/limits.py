@@ -19,28 +19,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limner.server.batching import GONE
 from limner.server.problems import REFUSED_FOR, problem
+from limner.server.routes import rules_of
 
-_LONG = ("/v1/search", "/v1/sentences", "/v1/items", "/v1/export")
-"""Addresses whose bodies hold a picture, or the judgements of thousands."""
 # /v1/explain sends a text of at most 2,000 characters, each of which takes up to 12 bytes in JSON's escapes
 _PLAIN = 64 * 1024
 _LINGERING = 2.0
 """Seconds in which the rest of a body that was not read is thrown away."""
-
-
-def route_path(scope: Scope) -> str:
-    """The path of a request below the place where the app is mounted, as routes and limits use it."""
-    # a mounted app sees the whole path, and its place under `root_path`: by the whole path no limit and no token check
-    # would apply there
-    path: str = scope["path"]
-    root: str = scope.get("root_path", "")
-    # with the slash: an app at /pic is not meant by /pictures
-    return path.removeprefix(root) if path.startswith(f"{root}/") else path
-
-
-def method_of(scope: Scope) -> str:
-    """The method by which rights, limits and the audit log take a request: HEAD asks for what GET asks for."""
-    return "GET" if scope["method"] == "HEAD" else str(scope["method"])
 
 
 class Bodies:
@@ -59,7 +43,7 @@ class Bodies:
         """Let a request through, or answer it."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        largest = self.largest if route_path(scope) in _LONG else min(self.largest, _PLAIN)
+        largest = self.largest if rules_of(scope).large else min(self.largest, _PLAIN)
         headers = dict(scope["headers"])
         length, chunked = headers.get(b"content-length"), b"transfer-encoding" in headers
         unread, size = chunked or length not in (None, b"0"), 0
@@ -191,9 +175,6 @@ class Unread:
 _CLIENTS = 10_000
 """Number of clients that are remembered; the one that was quiet longest is forgotten first."""
 
-_FREE = ("/v1/thumbnails/", "/v1/images/")
-"""Addresses without a limit: a page of results asks for a hundred of these at once, and they do not use the model."""
-
 
 class Buckets:
     """A bucket of `burst` tokens for each client, filled at `rate` a second."""
@@ -231,8 +212,9 @@ class RateLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it."""
-        if scope["type"] == "http" and route_path(scope).startswith("/v1/") and not _is_free(scope):
-            wait = self.buckets.take(client_of(scope))
+        # of those without a token `limner.server.access` takes it
+        if scope["type"] == "http" and not (rules := rules_of(scope)).is_open and rules.cost:
+            wait = self.buckets.take(client_of(scope), rules.cost)
             if wait:
                 answer = too_many(f"at most {self.buckets.rate:g} requests a second", wait)
                 return await answer(scope, receive, send)
@@ -271,8 +253,3 @@ def client_of(scope: Scope) -> str:
         return address
     # a customer has 2^64 addresses of IPv6, and could take a new one for each request
     return str(ipaddress.IPv6Address(int(parsed) >> 64 << 64)) if parsed.version == 6 else address
-
-
-def _is_free(scope: Scope) -> bool:
-    path = route_path(scope)
-    return method_of(scope) == "GET" and path.startswith(_FREE)

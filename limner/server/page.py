@@ -1,14 +1,13 @@
-"""The search page, and the headers that isolate it and all other answers in the browser."""
+"""The search page, and the path of a proxy below which the server lies."""
 
 from pathlib import Path
 
 from fastapi import APIRouter
-from starlette.datastructures import MutableHeaders
 from starlette.responses import RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from limner.server.limits import route_path
 from limner.server.problems import RefusedError
+from limner.server.routes import Rules
 
 FOLDER = Path(__file__).parent / "page"
 
@@ -26,11 +25,6 @@ _OF_PAGE = (
     "default-src 'self'; img-src 'self' blob: data:; style-src 'self'; script-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# sandbox: an image file that is opened by itself, such as one that is also HTML, runs no script on this origin
-_OF_ALL_ELSE = "default-src 'none'; frame-ancestors 'none'; sandbox"
-
-_DOCS = "/docs"
-"""FastAPI's own page: it loads its parts from elsewhere, which the policy of the other pages forbids."""
 
 
 def page_routes(folder: Path = FOLDER) -> APIRouter:
@@ -50,10 +44,14 @@ def page_routes(folder: Path = FOLDER) -> APIRouter:
         # no-cache: the browser asks again each time, so that a new version has no parts of an old one
         return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
 
+    @Rules(is_open=True, policy=_OF_PAGE)
     @routes.api_route("/", methods=["GET", "HEAD"])
     async def index() -> Response:
         return sent("index.html")
 
+    # a page asks for some thirty at once: whole, two people who came through one proxy, or one who loaded it three
+    # times, got a page with parts missing, which is an empty one
+    @Rules(is_open=True, policy=_OF_PAGE, cost=0.25)
     @routes.get("/page/{name}")
     async def part(name: str) -> Response:
         return sent(name)
@@ -83,35 +81,3 @@ class RootPath:
             # routes, limits and rights go by the path behind it. No copy of the scope: its connection looks into it
             scope["root_path"] = self.root_path
             await self.app(scope, receive, send)
-
-
-class Guarded:
-    """ASGI middleware: adds headers that restrict what a browser does with an answer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and put the headers on its answer."""
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        path = route_path(scope)
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                # set on every answer by one middleware, so that no route can forget it
-                headers["X-Content-Type-Options"] = "nosniff"
-                headers["X-Frame-Options"] = "DENY"
-                # the address of the page holds the query
-                headers["Referrer-Policy"] = "no-referrer"
-                headers["Cross-Origin-Resource-Policy"] = "same-origin"
-                headers["Cross-Origin-Opener-Policy"] = "same-origin"
-                if path != _DOCS:
-                    of_page = path == "/" or path.startswith("/page/")
-                    headers["Content-Security-Policy"] = _OF_PAGE if of_page else _OF_ALL_ELSE
-                # answers are about persons, pictures above all: a browser that kept them would show erased ones
-                headers.setdefault("Cache-Control", "no-store")
-            await send(message)
-
-        return await self.app(scope, receive, guarded)

@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar
@@ -20,9 +19,10 @@ from limner.data.image_metadata import encoded_anew, pieces_without_metadata
 from limner.data.image_parts import Piece
 from limner.data.images import as_shown, open_header, open_rgb, quiet, thumbnail
 from limner.errors import ChangedPictureError, ImageError
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.image_files import browser_type, open_unchanged
-from limner.search.query import Query
+from limner.search.query_vectors import PreparedRequest
 from limner.server.answer_forms import kept_for
 from limner.server.problems import RefusedError
 from limner.store.contents import thumbnails
@@ -266,9 +266,9 @@ def check_pixels(content: bytes, most: int) -> None:
         )
 
 
-def with_pixels(engine: Engine, query: Query, max_pixels: int) -> Query:
+def with_pixels(engine: Engine, query: SearchRequest, max_pixels: int) -> SearchRequest:
     """Decode the image of a query. Raises what `check_pixels` and `Encoder.prepare_image` raise."""
     assert isinstance(query.image, bytes)
     # before decoding: from the header it takes 0.02 s to refuse an image of 521 kB that decodes to 2.5 GB
     check_pixels(query.image, max_pixels)
-    return replace(query, pixels=engine.encoder.prepare_image(query.image))
+    return PreparedRequest(**dict(query), pixels=engine.encoder.prepare_image(query.image))

@@ -16,6 +16,7 @@ from starlette.routing import compile_path
 from starlette.types import Scope
 
 from limner.errors import LimnerError, SearchTimeoutError, StoreError, StoreTrouble, UnknownPictureError
+from limner.server.routes import route_name
 from limner.wire import ResponseModel
 
 MEDIA_TYPE = "application/problem+json"
@@ -185,18 +186,6 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
 def _log_unavailable(request: Request, error: LimnerError) -> None:
     # the route and not the path, which may hold whatever a client writes there
     log.warning("503 for %s %s: %s", request.method, route_name(request.scope), error)
-
-
-def route_name(scope: Scope) -> str:
-    """Name the route of a request by its pattern, e.g. `/v1/items/{id}`; "other" for an address that has none."""
-    # for counters and logs: one name for all images, none for what clients make up
-    return str(getattr(scope.get("route"), "path", "other"))
-
-
-def method_name(scope: Scope) -> str:
-    """Name the method of a request for counters and logs; "other" for one that no route has."""
-    # HTTP allows any word as a method
-    return str(scope["method"]) if scope["method"] in ("GET", "HEAD", "POST", "DELETE") else "other"
 
 
 def _place(loc: Sequence[str | int]) -> list[str]:

@@ -12,7 +12,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.datastructures import State
@@ -61,7 +60,7 @@ class _Generation:
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; one that changes the store begins when the app before this one has ended its own."""
-        changes = _changes(scope)
+        changes = bool(self.app.state.changes(scope))
         self.requests += 1
         self.changes += changes
         try:
@@ -213,10 +212,3 @@ class Reloading:
 
 App = FastAPI | Reloading
 """An app, or several of which the newest answers."""
-
-
-def _changes(scope: Any) -> bool:
-    """True for a request that changes the store; the prefix of a proxy may stand before its path."""
-    if scope["method"] == "POST":
-        return str(scope["path"]).endswith(("/v1/items", "/v1/erase"))
-    return bool(scope["method"] == "DELETE")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from limner.server.access import PROBES
-from limner.server.problems import method_name, route_name
+from limner.server.counters import Counters
+from limner.server.routes import method_name, route_name, rules_of
 
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 """A request's id as it may come in: it stands in lines of the log and in a header."""
@@ -67,10 +67,10 @@ def current_trace() -> Trace | None:
 
 
 class RequestLog:
-    """ASGI middleware: gives each request its id and trace, answers with them, and logs a line."""
+    """ASGI middleware: gives each request its id and trace, answers with them, logs a line and counts."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, counters: Counters) -> None:
+        self.app, self.counters = app, counters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and log how it was answered."""
@@ -78,6 +78,7 @@ class RequestLog:
             return await self.app(scope, receive, send)
         trace = Trace.of(scope)
         token = _TRACE.set(trace)
+        # 500 unless an answer begins: a bug leaves this middleware as an exception
         began, status = time.perf_counter(), 500
 
         async def watched(message: Message) -> None:
@@ -94,9 +95,11 @@ class RequestLog:
         try:
             return await self.app(scope, receive, watched)
         finally:
+            seconds = time.perf_counter() - began
+            self.counters.answered(scope, status, seconds)
             facts = {"method": method_name(scope), "route": route_name(scope), "status": status}
-            facts["ms"] = round(1000 * (time.perf_counter() - began), 2)
+            facts["ms"] = round(1000 * seconds, 2)
             # a load balancer asks all day long
-            level = logging.DEBUG if status == 200 and facts["route"] in PROBES else logging.INFO
+            level = logging.DEBUG if status == 200 and rules_of(scope).is_probe else logging.INFO
             log.log(level, "%(method)s %(route)s %(status)d %(ms).2f ms", facts, extra={"facts": facts})
             _TRACE.reset(token)

@@ -13,16 +13,18 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from limner.judgements import ExportForm, JudgedPicture, JudgedSearch, Judgements, MarkName, Provenance
+from limner.requests import Whole
 from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine, system_of
 from limner.search.judgement_files import as_csv, as_json, as_qrels, as_queries, as_zip, query_name
 from limner.server.access import token_name
+from limner.server.answer_forms import without_path
 from limner.server.audit_routes import note
+from limner.server.bodies import Key, RequestModel, Sentence, Where
 from limner.server.pictures import Decoding, small_or_whole
 from limner.server.problems import RefusedError, declared
-from limner.server.requests import Key, RequestModel, Sentence, Where, Whole
+from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
-from limner.server.uploads import without_path
 from limner.store.snapshot import Snapshot
 from limner.wire import Hit, Item, StoreModel
 
@@ -117,6 +119,7 @@ def export_routes(engine: Engine, settings: ServerSettings) -> APIRouter:
     # threads of its own: a zip of 200 pictures takes seconds, in which others want to see theirs
     decoding = Decoding(8)
 
+    @Rules(right="search", audit="export", large=True)
     @routes.post(
         "/v1/export",
         response_class=Response,

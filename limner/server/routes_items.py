@@ -11,17 +11,19 @@ from pydantic_core import PydanticCustomError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from limner.query_arguments import where_strings
+from limner.requests import where_strings
 from limner.search.engine import Engine
 from limner.server.access import rights_of
+from limner.server.answer_forms import without_path
 from limner.server.answer_size import check_metadata, pictures_that_fit, rows_that_fit
 from limner.server.audit_routes import begun, note, settle
 from limner.server.batching import Worker
+from limner.server.bodies import Key, Picture, RequestModel, Where, conditions_of
 from limner.server.pictures import Decoding, check_pixels, known_image, readers, send_picture, send_thumbnail
 from limner.server.problems import RefusedError, declared
-from limner.server.requests import Key, Picture, RequestModel, Where, conditions_of, picture_of
+from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
-from limner.server.uploads import Changes, without_path
+from limner.server.uploads import Changes
 from limner.store.erasable import erasable
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
@@ -122,6 +124,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         if uploads is None:
             raise RefusedError(403, "this server takes no pictures; start it with --uploads FOLDER")
 
+    @Rules(right="search", audit="items")
     @routes.get("/v1/items", responses=declared(400, 403, 409, 429, *always))
     async def items(
         request: Request,
@@ -148,11 +151,13 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         note(request.scope, found=[one.id for one in answer])
         return answer
 
+    @Rules(right="search", audit="item")
     @routes.get("/v1/items/{id}", responses=declared(403, 404, 429, *always))
     def item(id: Id) -> Item:
         """Describe one picture."""
         return without_path(known_image(engine.files, id).to_item(), uploads)
 
+    @Rules(right="add", audit="add", changes=True, large=True)
     @routes.post(
         "/v1/items",
         status_code=201,
@@ -162,17 +167,17 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
     async def add(body: NewItem, request: Request) -> Item:
         """Add a picture; a picture with the same bytes gets the new metadata."""
         check_metadata(body.metadata, settings.max_metadata)
-        content = picture_of(body.image)
         # by the header, before the image waits in line for the model
-        check_pixels(content, settings.max_pixels)
+        check_pixels(body.image, settings.max_pixels)
         await begun(request.scope)
         # not given up when the client leaves: half a change helps nobody, and who sends it again gets the same image
         stored = await asyncio.wrap_future(
-            worker.change(changes.add, content, body.name, body.identity, body.metadata)
+            worker.change(changes.add, body.image, body.name, body.identity, body.metadata)
         )
         note(request.scope, found=[stored.id])
         return without_path(stored.to_item(), uploads)
 
+    @Rules(right="erase", audit="delete", changes=True)
     @routes.delete(
         "/v1/items/{id}",
         status_code=204,
@@ -187,6 +192,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         # in the thread of the model, which also adds: changes of one server never meet at the writers' lock
         await asyncio.wrap_future(worker.change(changes.delete, id))
 
+    @Rules(right="erase", audit="erase", changes=True)
     @routes.post(
         "/v1/erase",
         responses=declared(400, 403, 408, 409, 413, 429, *always),
@@ -226,6 +232,8 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         note(request.scope, **{name: some[:_NAMED] for name, some in told.items() if some})
         return report
 
+    # no cost: a page of results asks for a hundred of these at once, and they do not use the model
+    @Rules(right="search", audit="image", cost=0.0)
     @routes.get(
         "/v1/images/{id}",
         response_class=Response,
@@ -241,6 +249,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         """
         return await send_picture(engine.files, id, decoding, reading, keep_metadata=settings.keep_metadata)
 
+    @Rules(right="search", audit="thumbnail", cost=0.0)
     @routes.get(
         "/v1/thumbnails/{id}",
         response_class=Response,

@@ -1,44 +1,38 @@
 """The routes that search and explain: `/v1/search`, `/v1/sentences` and `/v1/explain`."""
 
 import time
-from dataclasses import replace
-from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue, Strict
 from starlette.concurrency import run_in_threadpool
 
-from limner.data.images import local_time
 from limner.judgements import MarkName
+from limner.requests import SearchRequest, SentencesRequest, Whole
 from limner.search.engine import Engine
-from limner.search.feedback import keys_by_mark
-from limner.search.query import Query
+from limner.server.answer_forms import without_path
 from limner.server.answer_size import pictures_that_fit, sentences_that_fit
 from limner.server.audit_routes import asked_of, note
 from limner.server.batching import Worker, unless_disconnected
-from limner.server.pictures import Decoding, with_pixels
-from limner.server.problems import RefusedError, declared
-from limner.server.requests import (
+from limner.server.bodies import (
     Key,
     Picture,
     RequestModel,
     Sentence,
-    Time,
     Where,
-    Whole,
     conditions_of,
-    picture_of,
 )
+from limner.server.pictures import Decoding, with_pixels
+from limner.server.problems import RefusedError, declared
+from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
-from limner.server.uploads import without_path
 from limner.store.entry import key_of
 from limner.wire import Answer, Explanation, SentencesAnswer, WordMethodName
 
 _TEXT: dict[str, JsonValue] = {"type": "string"}
 SEARCHES: dict[str, JsonValue] = {
     "examples": [{"text": "a woman in a green coat", "k": 5, "where": ["camera=3"]}],
-    # JSON Schema for what `_check` refuses, because a description that allowed it would be wrong (schemathesis tries)
+    # JSON Schema for the check of `SentencesRequest`: a description that allowed it would be wrong (schemathesis tries)
     "allOf": [
         # "type": a null counts as not given, so that the name alone is not enough
         {"anyOf": [{"required": [one], "properties": {one: _TEXT}} for one in ("text", "image", "like")]},
@@ -48,55 +42,28 @@ SEARCHES: dict[str, JsonValue] = {
 """JSON Schema of a search: at least one of text and picture, and one picture only."""
 
 
-class SearchBody(RequestModel):
+class SearchBody(RequestModel, SearchRequest):
     """A search: by a text, a picture, a picture of the store, or a text beside one of these."""
 
+    # further fields are those of `SearchRequest`; these have limits that only strangers need, or another form in JSON
     model_config = ConfigDict(json_schema_extra=SEARCHES)
 
     text: Sentence | None = None
-    """A description."""
 
     image: Picture | None = None
     """A picture file in base64."""
 
     like: Key | None = None
-    """Key of a picture of the store, to find others like it; it is not part of the answer."""
-
-    text_weight: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Weight of the text beside a picture, which has the rest; null = as the model has learnt, or 0.5."""
-
-    # no upper limit here: `max_k` is a setting of the server, and stands in its own /openapi.json
-    k: Annotated[int, Field(ge=1), Whole] = 10
-    """Largest number of pictures, or of groups, in the answer."""
 
     offset: Annotated[int, Field(ge=0, le=10_000), Whole] | None = None
-    """How many of the first are left out: the next part of a list. With a number, 0 too, the answer is a part of the
-    exact ranking; null = 0, and a graph may answer. Parts fit together if their `snapshot` is the same."""
 
-    where: list[Where] = Field(default=[], max_length=20)
-    """Conditions, all of which a picture must meet, e.g. `camera=3|4`, `height>=170`, `place~market*`."""
-
-    after: Time | None = None
-    """Only pictures taken at this time or later, by the camera's clock."""
-
-    before: Time | None = None
-    """Only pictures taken before this time."""
+    # not strict: JSON has no tuples
+    where: Annotated[tuple[Where, ...], Field(max_length=20), Strict(False)] = ()
 
     marks: dict[Key, MarkName] = Field(default={}, max_length=500)
-    """Judgements by the pictures' keys: "right" and "wrong" move the query and are left out of the answer, "maybe"
-    changes nothing. No reranker orders an answer with marks."""
-
-    group: Literal["identity", "near"] | None = None
-    """Only the best of each identity, or of pictures that are nearly the same."""
-
-    rerank: Annotated[int, Field(ge=0, le=1_000_000), Whole] | Literal["all"] | None = None
-    """How many of the first pictures the reranker orders again; null = as many as the recipe says."""
-
-    explain: bool = False
-    """True: re-ranked pictures come with the reranker's attention."""
 
 
-class SentencesBody(RequestModel):
+class SentencesBody(RequestModel, SentencesRequest):
     """A search for sentences that describe a picture, or that are near to a text."""
 
     model_config = ConfigDict(json_schema_extra={**SEARCHES, "examples": [{"text": "a green coat", "k": 5}]})
@@ -109,9 +76,6 @@ class SentencesBody(RequestModel):
 
     like: Key | None = None
     """Key of a picture of the store."""
-
-    text_weight: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Weight of the text beside a picture, which has the rest; null = as the model has learnt, or 0.5."""
 
     k: Annotated[int, Field(ge=1), Whole] = 10
     """Largest number of sentences in the answer."""
@@ -135,16 +99,16 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
     routes = APIRouter(tags=["search"])
     refusals = declared(400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 500, 503)
 
-    async def decoded(query: Query) -> Query:
+    async def decoded(query: SearchRequest) -> SearchRequest:
         if query.image is None:
             return query
         # in other threads than the model's: a large image takes seconds, in which all queries would wait
         return await decoding.run(with_pixels, engine, query, settings.max_pixels)
 
-    def reranks_all(query: Query) -> bool:
+    def reranks_all(query: SearchRequest) -> bool:
         return (engine.encoder.rerank if query.rerank is None else query.rerank) == "all"
 
-    def bounded(query: Query) -> Query:
+    def bounded(query: SearchRequest) -> SearchRequest:
         """Limit what a query re-ranks of all: refuse a client's "all" beyond the limit, and cut a recipe's."""
         # cut, because the client has asked for nothing: refused, each query of such a model would be an error
         if len(engine.files) <= settings.max_rerank:
@@ -153,8 +117,9 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
             raise RefusedError(422, f"rerank: this server re-ranks at most {settings.max_rerank:,}")
         alone = query.image is None and query.like is None and not query.is_marked
         by_reranker = engine.encoder.reranker is not None and alone
-        return replace(query, rerank=settings.max_rerank) if by_reranker else query
+        return query.replace(rerank=settings.max_rerank) if by_reranker else query
 
+    @Rules(right="search", audit="search", large=True)
     @routes.post("/v1/search", responses=refusals)
     async def search(body: SearchBody, request: Request) -> Answer:
         """Find the pictures that fit best."""
@@ -162,7 +127,7 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
         began = time.perf_counter()
         # before anything can fail: refused queries are recorded as well
         note(request.scope, **asked_of(body))
-        query = query_from_request(body, settings)
+        query = _checked(body, settings)
         if reranks_all(query):
             # it counts the rows of the store, and the reading of a disk must not hold up the event loop
             query = await run_in_threadpool(bounded, query)
@@ -177,11 +142,13 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
         left_out = len(answer.hits) - len(hits)
         return answer.model_copy(update={"hits": hits, "left_out": left_out, "took_ms": took})
 
+    @Rules(right="search", audit="sentences", large=True)
     @routes.post("/v1/sentences", responses=refusals)
     async def sentences(body: SentencesBody, request: Request) -> SentencesAnswer:
         """Find the sentences of the store that describe a picture best."""
         note(request.scope, **asked_of(body))
-        query = await decoded(sentences_query_from_request(body, settings.max_k))
+        _check_k(body, settings)
+        query = await decoded(SearchRequest(**dict(body)))
         asked = worker.call(engine.sentences, query)
         found_hits = await unless_disconnected(request, asked, settings.query_seconds)
         hits = sentences_that_fit(found_hits, settings.max_answer)
@@ -193,6 +160,7 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
             sentences=public_hits, total=engine.sentence_count, left_out=len(found_hits) - len(hits)
         )
 
+    @Rules(right="search", audit="explain")
     @routes.post("/v1/explain", responses=refusals)
     async def explain(body: ExplainBody, request: Request) -> Explanation:
         """Say what a picture's score does without each word, and which regions a reranker looked at."""
@@ -204,52 +172,19 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
     return routes
 
 
-def query_from_request(body: SearchBody, settings: ServerSettings) -> Query:
-    """Make the query of a request. Raises `RefusedError` and `SettingsError` for values that make no query."""
-    # before the base64 is decoded: a refused body of 12 MiB costs nothing more
-    _check(body, settings.max_k)
+def _check_k(body: SentencesRequest, settings: ServerSettings) -> None:
+    # a limit of this server, so not in the model of the body, which is the same for all
+    if body.k > settings.max_k:
+        raise RefusedError(422, f"k: this server gives at most {settings.max_k} answers, got {body.k}")
+
+
+def _checked(body: SearchRequest, settings: ServerSettings) -> SearchRequest:
+    """Hold a request against the limits of this server. Raises `RefusedError`."""
+    _check_k(body, settings)
     if isinstance(body.rerank, int) and body.rerank > settings.max_rerank:
         raise RefusedError(
             422, f"rerank: this server re-ranks at most {settings.max_rerank:,}, got {body.rerank:,}"
         )
-    right, wrong = keys_by_mark(body.marks)
-    return Query(
-        text=body.text,
-        image=None if body.image is None else picture_of(body.image),
-        like=body.like,
-        text_weight=body.text_weight,
-        k=body.k,
-        offset=body.offset,
-        where=conditions_of(body.where),
-        after=None if body.after is None else _time(body.after, "after"),
-        before=None if body.before is None else _time(body.before, "before"),
-        right=right,
-        wrong=wrong,
-        group=body.group,
-        rerank=body.rerank,
-        explain=body.explain,
-    )
-
-
-def sentences_query_from_request(body: SentencesBody, max_k: int) -> Query:
-    """Make the query of a request for sentences. Raises what `query_from_request` raises."""
-    _check(body, max_k)
-    image = None if body.image is None else picture_of(body.image)
-    return Query(text=body.text, image=image, like=body.like, text_weight=body.text_weight, k=body.k)
-
-
-def _check(body: SearchBody | SentencesBody, max_k: int) -> None:
-    # a limit of this server, so not in the model of the body, which is the same for all
-    if body.k > max_k:
-        raise RefusedError(422, f"k: this server gives at most {max_k} answers, got {body.k}")
-    if body.text is None and body.image is None and body.like is None:
-        raise RefusedError(422, "give a text, an image, or the id of a picture of the store under like")
-    if body.image is not None and body.like is not None:
-        raise RefusedError(422, "give one picture to search by: image or like")
-
-
-def _time(text: str, name: str) -> datetime:
-    try:
-        return local_time(text)
-    except ValueError:
-        raise RefusedError(422, f"{name}: expected a time in ISO 8601, e.g. 2026-11-20T08:15:00") from None
+    conditions_of(body.where)
+    # without the form of HTTP: from here on it is a request like any other
+    return SearchRequest(**dict(body))

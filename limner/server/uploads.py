@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from limner.data.heif import is_heif
 from limner.errors import SettingsError, StoreError
@@ -18,12 +18,9 @@ from limner.server.problems import RefusedError
 from limner.store.entry import StoredImage, key_of
 from limner.store.path import cause_of
 from limner.store.uploads import ENDINGS, NAME, Uploads, is_in, is_upload
-from limner.wire import Hit, Item
 
 _TIDY_AFTER = 64
 """Number of changes after which the store is tidied up; each leaves a small file that every later reader opens."""
-
-T = TypeVar("T", Hit, Item)
 
 log = logging.getLogger("limner.server")
 
@@ -129,19 +126,6 @@ def _unwritten(place: Path | None, error: OSError) -> StoreError:
 
 def _parent(path: str) -> str:
     return path.rpartition(os.sep)[0]
-
-
-def without_path(one: T, folder: Path | None) -> T:
-    """Make a hit or an item ready for HTTP: without its path, under the name that clients know."""
-    # told for an upload by what its client called it: its file has the hash for a name
-    name = shown_name(str(one.path), one.metadata, folder)
-    return one.model_copy(update={"path": None, "name": name})
-
-
-def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:
-    """Return the name of an image for HTTP: its file's name, or for an added one the name that its client gave."""
-    given = metadata.get(NAME) if is_upload(path, folder) else None
-    return given if isinstance(given, str) else os.path.basename(path)  # noqa: PTH119 - a Path takes ten times as long
 
 
 def writable(folder: Path) -> Path:

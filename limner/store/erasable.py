@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool
 
+from limner.conditions import Condition
 from limner.errors import SettingsError
-from limner.query_arguments import where_strings
-from limner.store.conditions import Condition
+from limner.requests import where_strings
 from limner.store.entry import StoredImage, key_of, keys_of, time_of
 from limner.store.files import StoreFiles
 from limner.store.metadata_index import MetadataIndex

@@ -101,7 +101,11 @@ class StoreFiles:
                     keep(Path(str(folder)) / MODEL_FOLDER)
                 if isinstance(folder, Path):
                     # the names, too: those of the model, and that of the store's folder
-                    for place in (*folder.glob(f"{MODEL_FOLDER}/*"), *folder.glob(MODEL_FOLDER), folder.parent):
+                    for place in (
+                        *folder.glob(f"{MODEL_FOLDER}/*"),
+                        *folder.glob(MODEL_FOLDER),
+                        folder.parent,
+                    ):
                         sync_folder(place)
                     rows: Rows = SqliteRows.create(folder, texts_of(manifest))
                 else:

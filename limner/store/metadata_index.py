@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from limner.store.conditions import Condition, number_of
+from limner.conditions import Condition, number_of
 from limner.wire import MetadataField
 
 OWN = ("path", "identity", "taken")

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from limner.conditions import Condition
 from limner.errors import SearchTimeoutError, StoreError, UnknownPictureError
-from limner.store.conditions import Condition
 from limner.store.digests import row_digest, total_of, vector_sums
 from limner.store.entry import item_values
 from limner.store.metadata_index import MetadataIndex

@@ -565,7 +565,8 @@ _TROUBLES: dict[int, StoreTrouble] = {
 def _damaged(folder: Path, reason: str) -> StoreError:
     # no repair reads what SQLite cannot, or brings back what a log has lost
     return StoreError(
-        f"{folder}: is damaged ({reason}); put back a copy of the store, or index into a new folder", "damaged"
+        f"{folder}: is damaged ({reason}); put back a copy of the store, or index into a new folder",
+        "damaged",
     )
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import limner as library
-from limner.search.query import Query
-from limner.store.conditions import Condition
+from limner.requests import SearchRequest
 from limner.store.files import StoreFiles
 from tests.cli.command import Limner, refused
 
@@ -25,16 +24,16 @@ def test_the_same_as_the_library(limner: Limner, store: Path, pictures: Path) ->
     engine = library.open_store(store, device="cpu")
     picture = pictures / "05-0.png"
     key = next(entry.id for entry in engine.files.entries().values() if entry.path == str(picture))
-    both = Query(text=QUERY, image=picture, text_weight=0.3, k=4)
+    both = SearchRequest(text=QUERY, image=picture, text_weight=0.3, k=4)
     for query, command in (
-        (Query(text=QUERY), [QUERY]),
+        (SearchRequest(text=QUERY), [QUERY]),
         (both, [QUERY, "--image", picture, "--text-weight", 0.3, "-k", 4]),
-        (Query(like=key), ["--like", picture]),
-        (Query(text=QUERY, right=(key,)), [QUERY, "--right", picture]),
-        (Query(text=QUERY, wrong=(key,)), [QUERY, "--wrong", key]),
-        (Query(like=key, k=2), ["--like", key, "-k", 2]),
+        (SearchRequest(like=key), ["--like", picture]),
+        (SearchRequest(text=QUERY, marks={key: "right"}), [QUERY, "--right", picture]),
+        (SearchRequest(text=QUERY, marks={key: "wrong"}), [QUERY, "--wrong", key]),
+        (SearchRequest(like=key, k=2), ["--like", key, "-k", 2]),
         (
-            Query(text=QUERY, where=(Condition.parse("identity~red*"),), group="near"),
+            SearchRequest(text=QUERY, where=("identity~red*",), group="near"),
             [QUERY, "--where", "identity~red*", "--group", "near"],
         ),
     ):
@@ -42,7 +41,7 @@ def test_the_same_as_the_library(limner: Limner, store: Path, pictures: Path) ->
         assert found(limner, store, *command, "--cpu") == answer["hits"]
 
 
-def test_conditions_and_groups(limner: Limner, store: Path) -> None:
+def test_conditions_and_groups(limner: Limner, store: Path, pictures: Path) -> None:
     red = found(limner, store, QUERY, "--where", "identity~red*", "-k", 30)
     assert {str(hit["identity"]).split()[0] for hit in red} == {"red"}
     assert found(limner, store, QUERY, "--after", "2026-01-01") == []
@@ -59,7 +58,9 @@ def test_conditions_and_groups(limner: Limner, store: Path) -> None:
     refused(limner("search", store, QUERY, "--before", "soon"), "a time in ISO 8601")
     refused(limner("search", store, "--like", "nobody.png"), "holds no picture of this path or key")
     refused(limner("search", store, QUERY, "--wrong", "nobody.png"), "holds no picture of this path or key")
-    refused(limner("search", store, QUERY, "--text-weight", 2), "text_weight: expected 0 to 1")
+    refused(limner("search", store, QUERY, "--text-weight", 2), "text_weight: expected at most 1, got 2.0")
+    both = limner("search", store, QUERY, "--right", pictures / "05-0.png", "--wrong", pictures / "05-0.png")
+    refused(both, "is marked both right and wrong")
 
 
 def test_words_that_the_model_does_not_know_are_said(limner: Limner, store: Path, pictures: Path) -> None:

@@ -1,12 +1,9 @@
-import doctest
 from datetime import datetime
 from pathlib import Path
 
-import pytest
 from PIL import Image
 
-from limner.data import images as module
-from limner.data.images import capture_time, local_time
+from limner.data.images import capture_time
 
 
 def picture(path: Path, **times: str) -> Path:
@@ -31,13 +28,3 @@ def test_no_time(tmp_path: Path) -> None:
     assert capture_time(tmp_path / "missing.jpg") is None
     (tmp_path / "text.jpg").write_text("no picture")
     assert capture_time(tmp_path / "text.jpg") is None
-
-
-def test_times_in_text() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
-    assert local_time("2026-11-20") == datetime(2026, 11, 20)
-    assert local_time(" 2026-11-20T08:15:00Z ") == datetime(2026, 11, 20, 8, 15)
-    with pytest.raises(ValueError, match="isoformat"):
-        local_time("last week")

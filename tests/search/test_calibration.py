@@ -167,7 +167,7 @@ def test_the_stores_own_goes_before_that_of_the_run(
     # of weights that are gone
     write_store_calibration(store, of_store.replace(fingerprint="xyz"))
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_run
-    (tmp_path / "store" / FILE).write_text("{", encoding="utf-8")
+    store.rows.set_text("calibration", "{")
     with pytest.raises(CheckpointError, match="damaged"):
         limner.open_store(tmp_path / "store", run=run)
 
@@ -211,5 +211,3 @@ def test_another_calibration_in_its_place_is_refused(run: TrainedModel, val: Dat
     refused((other.rows.text("calibration") or "").replace('"threshold": 0.1', '"threshold": 0.2'), "damaged")
     write_store_calibration(store, made)
     assert verify(store).sound
-
-

@@ -13,7 +13,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError
 from limner.inference.composing import FILE, write_inversion
 from limner.inference.trained import load_model
-from limner.search.query import Query
+from limner.requests import SearchRequest
 from limner.search.store import Store
 from limner.store.kept_model import inversion_for
 from limner.store.verify import verify
@@ -88,10 +88,10 @@ def test_the_reference_is_never_among_the_hits_and_that_is_said(store: Store, pi
 
 def test_queries_together_are_those_alone(store: Store, pictures: list[Path]) -> None:
     queries = [
-        Query(text=TEXT, image=pictures[1], k=12),
-        Query(text=TEXT, k=12),
-        Query(text="a red bar", image=pictures[2], k=12),
-        Query(text=TEXT, image=pictures[1], text_weight=0.2, k=12),
+        SearchRequest(text=TEXT, image=pictures[1], k=12),
+        SearchRequest(text=TEXT, k=12),
+        SearchRequest(text="a red bar", image=pictures[2], k=12),
+        SearchRequest(text=TEXT, image=pictures[1], text_weight=0.2, k=12),
     ]
     together = store.engine.answers(queries)
     for query, found in zip(queries, together, strict=True):

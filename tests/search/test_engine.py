@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from limner.conditions import Condition
 from limner.errors import (
     DataError,
     ImageError,
@@ -17,11 +18,11 @@ from limner.errors import (
 )
 from limner.evaluation.calibration import Calibration
 from limner.inference.calibration_file import RunCalibration
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.query import Query
+from limner.search.query_vectors import PreparedRequest
 from limner.search.store import Store
-from limner.store.conditions import Condition
 from limner.store.contents import thumbnails
 from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
@@ -88,18 +89,18 @@ def test_text_and_picture_queries(engine: Engine, pictures: list[Path], vectors:
         best = Store(engine).search(image=picture, k=1)[0]
         assert best.path == picture
         assert best.score == pytest.approx(1, abs=1e-6)
-        again = engine.answer(Query(image=picture.read_bytes(), k=3))
+        again = engine.answer(SearchRequest(image=picture.read_bytes(), k=3))
         assert [hit.model_dump(mode="json") for hit in again.hits] == [
             hit.model_dump(mode="json") for hit in Store(engine).search(image=picture, k=3)
         ]
-    found = engine.answer(Query(text="a red coat", k=COUNT))
+    found = engine.answer(SearchRequest(text="a red coat", k=COUNT))
     assert names(found) == ranked(vectors @ of_text)
     assert (found.total, found.matching, found.good, found.threshold) == (COUNT, COUNT, None, None)
     assert found[:3] == Store(engine).search("a red coat", k=3).hits
     with pytest.raises(ImageError):
         Store(engine).search(image=pictures[0].parent / "missing.png")
     with pytest.raises(ImageError):
-        engine.answer(Query(image=b"no picture"))
+        engine.answer(SearchRequest(image=b"no picture"))
 
 
 def test_a_text_and_a_picture_together(
@@ -107,7 +108,9 @@ def test_a_text_and_a_picture_together(
 ) -> None:
     for weight in (0.0, 0.3, 0.5, 1.0):
         mean = unit((weight * of_text + (1 - weight) * vectors[4])[None])[0]
-        found = engine.answer(Query(text="a red coat", image=pictures[4], text_weight=weight, k=COUNT))
+        found = engine.answer(
+            SearchRequest(text="a red coat", image=pictures[4], text_weight=weight, k=COUNT)
+        )
         assert names(found) == ranked(vectors @ mean)
         assert [hit.score for hit in found.hits] == pytest.approx(
             sorted(vectors @ mean, reverse=True), abs=1e-6
@@ -115,16 +118,15 @@ def test_a_text_and_a_picture_together(
 
 
 def test_more_like_a_picture_of_the_store(engine: Engine, pictures: list[Path], vectors: Rows) -> None:
-    found = engine.answer(Query(like=key(engine, pictures[5]), k=COUNT))
+    found = engine.answer(SearchRequest(like=key(engine, pictures[5]), k=COUNT))
     assert names(found) == ranked(vectors @ vectors[5], [row for row in range(COUNT) if row != 5])
     with pytest.raises(UnknownPictureError, match="holds no picture"):
-        engine.answer(Query(like="nothing"))
+        engine.answer(SearchRequest(like="nothing"))
 
 
 def test_conditions_and_times(engine: Engine, vectors: Rows, of_text: Rows) -> None:
     def asked(*where: str, **times: datetime) -> Answer:
-        conditions = tuple(map(Condition.parse, where))
-        return engine.answer(Query(text="a red coat", k=COUNT, where=conditions, **times))  # type: ignore[arg-type]
+        return engine.answer(SearchRequest(text="a red coat", k=COUNT, where=where, **times))  # type: ignore[arg-type]
 
     scores = vectors @ of_text
     assert names(asked("camera=2|3")) == ranked(scores, list(range(6, 12)))
@@ -152,14 +154,14 @@ def test_a_hit_knows_when_it_was_taken(engine: Engine) -> None:
 
 
 def test_grouped_by_identity(engine: Engine, vectors: Rows, of_text: Rows) -> None:
-    found = engine.answer(Query(text="a red coat", k=3, group="identity"))
+    found = engine.answer(SearchRequest(text="a red coat", k=3, group="identity"))
     order = ranked(vectors @ of_text)
     expected = list({int(name[:2]) % 4: name for name in reversed(order)}.values())
     assert sorted(names(found)) == sorted(sorted(expected, key=order.index)[:3])
     assert names(found) == sorted(expected, key=order.index)[:3]
     assert [hit.group for hit in found.hits] == [3, 3, 3]
     assert [hit.rank for hit in found.hits] == [1, 2, 3]
-    few = engine.answer(Query(text="a red coat", where=(Condition.parse("camera=0"),), group="identity"))
+    few = engine.answer(SearchRequest(text="a red coat", where=("camera=0",), group="identity"))
     assert [hit.group for hit in few.hits] == [1, 1, 1]
 
 
@@ -169,19 +171,19 @@ def test_copies_are_one_group(pictures: list[Path], tmp_path: Path) -> None:
     copy.write_bytes(pictures[3].read_bytes())
     store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
     index_pictures(encoder, store, [pictures[3], copy])
-    found = Engine(store, encoder).answer(Query(text="a red coat", group="near"))
+    found = Engine(store, encoder).answer(SearchRequest(text="a red coat", group="near"))
     assert [(hit.group, hit.rank) for hit in found.hits] == [(2, 1)]
 
 
 def test_several_at_once_are_the_same_as_each_alone(engine: Engine, pictures: list[Path]) -> None:
     queries = [
-        Query(text="a red coat"),
-        Query(text="   "),
-        Query(image=pictures[1], k=2),
-        Query(image=b"broken"),
-        Query(text="blue", like=key(engine, pictures[2])),
-        Query(like="nothing"),
-        Query(text="grey shoes", rerank=3),
+        SearchRequest(text="a red coat"),
+        SearchRequest(text="   "),
+        SearchRequest(image=pictures[1], k=2),
+        SearchRequest(image=b"broken"),
+        SearchRequest(text="blue", like=key(engine, pictures[2])),
+        SearchRequest(like="nothing"),
+        SearchRequest(text="grey shoes", rerank=3),
     ]
     for query, found in zip(queries, engine.answers(queries), strict=True):
         if isinstance(found, Exception):
@@ -206,11 +208,17 @@ def test_one_product_for_many_gives_the_answers_of_each_alone(
     store.add(entries, unit(rng.normal(size=(40, DIM)))[rng.integers(0, 40, 400)])
     engine = Engine(store, encoder)
     rows = engine.files.snapshot().matrix
-    queries = [
-        Query(vector=rows[number] if number % 3 else unit(rng.normal(size=(1, DIM)))[0], k=1 + number % 20)
+    queries: list[SearchRequest] = [
+        PreparedRequest(
+            vector=rows[number] if number % 3 else unit(rng.normal(size=(1, DIM)))[0], k=1 + number % 20
+        )
         for number in range(30)
     ]
-    queries[3:3] = [Query(text="red", offset=7), Query(like=entries[5].id), Query(text="blue", group="near")]
+    queries[3:3] = [
+        SearchRequest(text="red", offset=7),
+        SearchRequest(like=entries[5].id),
+        SearchRequest(text="blue", group="near"),
+    ]
     alone = [engine.answer(query) for query in queries]
     asked: list[int] = []
     first_of_each = Vectors.first_of_each
@@ -228,7 +236,7 @@ def test_one_product_for_many_gives_the_answers_of_each_alone(
 
 
 def test_a_query_whose_time_is_over_fails_alone(engine: Engine) -> None:
-    queries = [Query(text="a red coat", where=(Condition.parse("camera=1"),))] * 3
+    queries = [SearchRequest(text="a red coat", where=("camera=1",))] * 3
     over, free, early = engine.answers(queries, [time.monotonic() - 1, None, time.monotonic() + 60])
     assert isinstance(over, SearchTimeoutError)
     assert "longer than it may" in str(over)
@@ -236,7 +244,7 @@ def test_a_query_whose_time_is_over_fails_alone(engine: Engine) -> None:
     assert isinstance(early, Answer)
     snapshot = engine.files.snapshot()
     with pytest.raises(SearchTimeoutError):
-        snapshot.meeting(queries[0].where, until=time.monotonic() - 1)
+        snapshot.meeting(queries[0].conditions, until=time.monotonic() - 1)
 
 
 def test_a_bug_in_one_query_leaves_the_others_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,11 +262,13 @@ def test_a_bug_in_one_query_leaves_the_others_alone(engine: Engine, monkeypatch:
 
     monkeypatch.setattr(engine.encoder, "encode_queries", encoded)
     monkeypatch.setattr(Snapshot, "meeting", met)
-    odd = Query(text="red", where=(Condition.parse("camera=1"),))
-    found = engine.answers([Query(text="red"), Query(text="bug"), odd, Query(text="blue")])
+    odd = SearchRequest(text="red", where=("camera=1",))
+    found = engine.answers(
+        [SearchRequest(text="red"), SearchRequest(text="bug"), odd, SearchRequest(text="blue")]
+    )
     assert [type(one) for one in found] == [Answer, OverflowError, KeyError, Answer]
     with pytest.raises(OverflowError):
-        engine.answer(Query(text="bug"))
+        engine.answer(SearchRequest(text="bug"))
 
 
 def test_a_picture_that_is_the_opposite_of_its_text_fails_alone(
@@ -266,8 +276,8 @@ def test_a_picture_that_is_the_opposite_of_its_text_fails_alone(
 ) -> None:
     opposite = FakeEncoder().encode_texts(["a red coat"])
     monkeypatch.setattr(engine.encoder, "encode_pixels", lambda pixels: -opposite)
-    both = Query(text="a red coat", image=pictures[0])
-    first, second = engine.answers([both, Query(text="a red coat")])
+    both = SearchRequest(text="a red coat", image=pictures[0])
+    first, second = engine.answers([both, SearchRequest(text="a red coat")])
     assert isinstance(first, DataError)
     assert isinstance(second, Answer)
     with pytest.raises(DataError, match="opposites"):
@@ -332,31 +342,39 @@ def test_probabilities_of_a_calibrated_model(engine: Engine, pictures: list[Path
     scores = np.array([hit.score for hit in whole])
     expected = calibration(0.5).embedding.probability(scores, scores)
     for k in (1, 4, COUNT):
-        found = calibrated.answer(Query(text="a red coat", k=k))
+        found = calibrated.answer(SearchRequest(text="a red coat", k=k))
         assert [hit.probability for hit in found.hits] == pytest.approx(expected[:k].tolist(), abs=1e-6)
         assert (found.good, found.threshold) == (bool(expected[0] >= 0.5), 0.5)
-    assert Engine(engine.files, engine.encoder, calibration(0.0)).answer(Query(text="a red coat")).good
-    assert not Engine(engine.files, engine.encoder, calibration(1.0)).answer(Query(text="a red coat")).good
-    few = calibrated.answer(Query(text="a red coat", where=(Condition.parse("path~*/0[01].png"),)))
+    assert (
+        Engine(engine.files, engine.encoder, calibration(0.0)).answer(SearchRequest(text="a red coat")).good
+    )
+    assert (
+        not Engine(engine.files, engine.encoder, calibration(1.0))
+        .answer(SearchRequest(text="a red coat"))
+        .good
+    )
+    few = calibrated.answer(SearchRequest(text="a red coat", where=("path~*/0[01].png",)))
     two = np.array([hit.score for hit in few.hits])
     again = calibration(0.5).embedding.probability(two, two)
     assert [hit.probability for hit in few.hits] == pytest.approx(again.tolist(), abs=1e-6)
-    nothing = calibrated.answer(Query(text="a red coat", where=(Condition.parse("camera=77"),)))
+    nothing = calibrated.answer(SearchRequest(text="a red coat", where=("camera=77",)))
     assert (nothing.good, nothing.hits) == (None, ())
-    of_picture = calibrated.answer(Query(image=pictures[0]))
+    of_picture = calibrated.answer(SearchRequest(image=pictures[0]))
     assert of_picture.good is None
     assert all(hit.probability is None for hit in of_picture.hits)
 
 
 def test_without_a_usable_threshold_nothing_is_called_good_or_not(engine: Engine) -> None:
     useless = calibration(1.0).replace(unusable={"embedding": "only 0% of the right first hits reach 1"})
-    found = Engine(engine.files, engine.encoder, useless).answer(Query(text="a red coat"))
+    found = Engine(engine.files, engine.encoder, useless).answer(SearchRequest(text="a red coat"))
     assert (found.good, found.threshold) == (None, None)
     # the probabilities are as right as before
-    of_usable = Engine(engine.files, engine.encoder, calibration(1.0)).answer(Query(text="a red coat"))
+    of_usable = Engine(engine.files, engine.encoder, calibration(1.0)).answer(
+        SearchRequest(text="a red coat")
+    )
     assert (of_usable.good, of_usable.threshold) == (False, 1.0)
     assert found.hits == of_usable.hits
-    without = engine.answer(Query(text="a red coat"))
+    without = engine.answer(SearchRequest(text="a red coat"))
     assert (without.good, without.threshold) == (None, None)
 
 
@@ -374,7 +392,7 @@ def test_without_a_usable_threshold_nothing_is_called_good_or_not(engine: Engine
 )
 def test_queries_that_mean_nothing(asked: dict[str, object]) -> None:
     with pytest.raises(SettingsError):
-        Query(**asked)  # type: ignore[arg-type]
+        SearchRequest.parse(asked)
 
 
 def test_another_model_is_refused(tmp_path: Path) -> None:

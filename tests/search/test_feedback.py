@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from limner.errors import DataError, SettingsError, UnknownPictureError
 from limner.judgements import MarkName
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
-from limner.search.feedback import RIGHT, WRONG, keys_by_mark, moved
-from limner.search.query import Query
+from limner.search.feedback import RIGHT, WRONG, moved
 from limner.search.store import Store
 from tests.search.fake import unit
 from tests.server.serving import toy_engine
@@ -60,9 +60,10 @@ def test_marks_that_cancel_the_query_are_refused() -> None:
 
 
 def test_marks_by_their_names() -> None:
-    assert keys_by_mark({"b": "right", "a": "right", "c": "wrong", "d": "maybe"}) == (("a", "b"), ("c",))
+    asked = SearchRequest(text=TEXT, marks={"b": "right", "a": "right", "c": "wrong", "d": "maybe"})
+    assert (asked.right, asked.wrong) == (("a", "b"), ("c",))
     with pytest.raises(SettingsError, match="expected 'right', 'wrong' or 'maybe' for 'a', got 'good'"):
-        keys_by_mark({"a": "good"})
+        SearchRequest.parse({"text": TEXT, "marks": {"a": "good"}})
 
 
 def test_a_search_with_marks_ranks_the_rest_by_the_moved_query(store: Store) -> None:
@@ -97,7 +98,7 @@ def test_a_graph_is_not_asked_with_marks(tmp_path: Path) -> None:
     exact = toy_engine(tmp_path)
     graph = Engine(exact.files, exact.encoder, approximate_from=1)
     key = exact.files.snapshot().keys[3]
-    query = Query(text=TEXT, right=(key,), k=8)
+    query = SearchRequest(text=TEXT, marks={key: "right"}, k=8)
     assert graph.answer(query) == exact.answer(query)
     assert key not in {hit.id for hit in graph.answer(query).hits}
 
@@ -115,5 +116,3 @@ def test_what_makes_no_sense_is_refused(store: Store) -> None:
         store.search(TEXT, marks={"0" * 32: "right"})
     with pytest.raises(SettingsError, match="a reranker does not know them"):
         store.search(TEXT, marks={key: "right"}, rerank=5)
-    with pytest.raises(SettingsError, match="both right and wrong"):
-        Query(text=TEXT, right=(key,), wrong=(key,))

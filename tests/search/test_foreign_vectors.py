@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from limner.errors import DataError, SettingsError, StoreError
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.foreign_vectors import (
     ForeignModel,
@@ -19,7 +20,7 @@ from limner.search.foreign_vectors import (
 )
 from limner.search.image_look import look_at
 from limner.search.index import index_pictures, reindex
-from limner.search.query import Query
+from limner.search.query_vectors import PreparedRequest
 from limner.search.repair import repair
 from limner.search.store import open_store
 from limner.store.files import StoreFiles
@@ -70,7 +71,7 @@ def test_a_vector_finds_what_its_cosines_say(file: Path, vectors: np.ndarray) ->
     for k in (1, 7, COUNT + 3):
         query = rng.normal(size=WIDTH).astype(np.float32)
         query /= np.linalg.norm(query)
-        answer = opened.engine.answer(Query(vector=query, k=k))
+        answer = opened.engine.answer(PreparedRequest(vector=query, k=k))
         cosines = (vectors @ query) / np.linalg.norm(vectors, axis=1)
         best = np.argsort(-cosines)[:k]
         assert [hit.name for hit in answer.hits] == [f"{number}.png" for number in best]
@@ -136,7 +137,7 @@ def test_what_needs_the_model_is_refused(file: Path) -> None:
     with pytest.raises(SettingsError, match="name the model"):
         store_of_vectors(" ", WIDTH, file.parent / "other")
     with pytest.raises(DataError, match="25 numbers, the store's 24"):
-        store.engine.answer(Query(vector=np.ones(25, np.float32)))
+        store.engine.answer(PreparedRequest(vector=np.ones(25, np.float32)))
 
 
 def test_another_model_takes_the_pictures_over(file: Path) -> None:
@@ -146,7 +147,7 @@ def test_another_model_takes_the_pictures_over(file: Path) -> None:
     assert reindex(files, encoder, new).added == COUNT
     assert new.entries() == files.entries()
     assert (foreign_model(new), foreign_model(files) is not None) == (None, True)
-    assert len(Engine(new, encoder).answer(Query(text="red")).hits) == 10
+    assert len(Engine(new, encoder).answer(SearchRequest(text="red")).hits) == 10
 
 
 def test_a_damaged_vector_is_lost_and_said(file: Path) -> None:

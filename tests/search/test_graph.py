@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.graph import WIDTHS, Graph
-from limner.search.query import Query
 from limner.search.store import Store
 from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
@@ -53,7 +53,7 @@ def test_agrees_with_exact_search(store: StoreFiles) -> None:
         assert [hit.score for hit in near] == sorted((hit.score for hit in near), reverse=True)
     assert found / expected >= 0.95
     key = Store(exact).search("blue", k=1)[0].id
-    alike = graph.answer(Query(like=key, k=5))
+    alike = graph.answer(SearchRequest(like=key, k=5))
     assert len(alike.hits) == 5
     assert key not in {hit.id for hit in alike.hits}
 
@@ -81,7 +81,7 @@ def test_conditions_and_groups_are_answered_exactly(
 ) -> None:
     graph = Engine(store, FakeEncoder(), approximate_from=100)
     monkeypatch.setattr(Graph, "nearest", lambda *given: pytest.fail("the graph was asked"))
-    assert len(graph.answer(Query(text="blue", group="near", k=3)).hits) == 3
+    assert len(graph.answer(SearchRequest(text="blue", group="near", k=3)).hits) == 3
     small = Engine(store, FakeEncoder(), approximate_from=401)
     assert len(Store(small).search("blue")) == 10
 
@@ -135,24 +135,24 @@ def test_exact_search_answers_while_the_graph_is_built(
     engine = Engine(store, FakeEncoder(), approximate_from=100)
     graph = engine._approximate
     assert graph is not None
-    exact = Engine(store, FakeEncoder()).answer(Query(text="blue"))
+    exact = Engine(store, FakeEncoder()).answer(SearchRequest(text="blue"))
     monkeypatch.setattr(Graph, "update", slowly)
     engine.prepare()
     assert building.wait(30)
     for _ in range(2):
-        assert engine.answer(Query(text="blue")) == exact
+        assert engine.answer(SearchRequest(text="blue")) == exact
     built.set()
     graph.wait()
     monkeypatch.setattr(Graph, "nearest", counted)
-    assert engine.answer(Query(text="blue")) == exact
+    assert engine.answer(SearchRequest(text="blue")) == exact
     assert len(asked) == 1
     # the next snapshot: the first query has it taken over
     store.delete([exact.hits[0].id])
-    assert [hit.id for hit in engine.answer(Query(text="blue", k=5)).hits] == [
+    assert [hit.id for hit in engine.answer(SearchRequest(text="blue", k=5)).hits] == [
         hit.id for hit in exact.hits[1:6]
     ]
     graph.wait()
-    engine.answer(Query(text="blue"))
+    engine.answer(SearchRequest(text="blue"))
     assert len(asked) > 1
 
 
@@ -167,9 +167,11 @@ def test_an_error_of_the_background_is_told(store: StoreFiles, monkeypatch: pyte
     with pytest.raises(MemoryError):
         engine._approximate.wait()
     with pytest.raises(MemoryError):
-        engine.answer(Query(text="blue"))
+        engine.answer(SearchRequest(text="blue"))
     # memory may be free again: the next query has the graph built, and is answered meanwhile
     monkeypatch.undo()
-    assert engine.answer(Query(text="blue")) == Engine(store, FakeEncoder()).answer(Query(text="blue"))
+    assert engine.answer(SearchRequest(text="blue")) == Engine(store, FakeEncoder()).answer(
+        SearchRequest(text="blue")
+    )
     engine._approximate.wait()
     assert engine._approximate.proposed(store.snapshot(), store.snapshot().matrix[0], 1) is not None

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from limner.requests import SearchRequest
 from limner.search import inverted_file
 from limner.search.approximate import proposer_for, trial
 from limner.search.engine import Engine
 from limner.search.inverted_file import DEPTHS, InvertedFile, spherical_kmeans
-from limner.search.query import Query
 from limner.store import scratch
-from limner.store.conditions import Condition
 from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
 from limner.store.rows import PictureRow
@@ -264,14 +263,14 @@ def test_a_store_on_disk_is_searched_by_lists_with_conditions(store: StoreFiles)
     asked: list[int] = []
     nearest = engine._approximate.nearest
     engine._approximate.nearest = lambda *given: asked.append(1) or nearest(*given)  # type: ignore[method-assign, func-returns-value]
-    camera = (Condition.parse("camera=3"),)
-    key = exact.answer(Query(text="blue", k=1)).hits[0].id
+    camera = ("camera=3",)
+    key = exact.answer(SearchRequest(text="blue", k=1)).hits[0].id
     queries = [
-        Query(text="blue"),
-        Query(text="a red coat", where=camera),
-        Query(like=key, k=5),
-        Query(like=key, k=5, where=camera),
-        Query(text="grey", right=(key,)),
+        SearchRequest(text="blue"),
+        SearchRequest(text="a red coat", where=camera),
+        SearchRequest(like=key, k=5),
+        SearchRequest(like=key, k=5, where=camera),
+        SearchRequest(text="grey", marks={key: "right"}),
     ]
     for number, query in enumerate(queries, start=1):
         found, best = engine.answer(query), exact.answer(query)
@@ -280,23 +279,26 @@ def test_a_store_on_disk_is_searched_by_lists_with_conditions(store: StoreFiles)
         assert len(same) >= len(best.hits) - 1
         assert key not in same or number <= 2
         assert len(asked) == number
-    for query in (Query(text="blue", group="near", k=3), Query(text="blue", offset=3, where=camera)):
+    for query in (
+        SearchRequest(text="blue", group="near", k=3),
+        SearchRequest(text="blue", offset=3, where=camera),
+    ):
         assert engine.answer(query) == exact.answer(query)
     assert len(asked) == len(queries)
 
 
 def test_a_store_that_has_shrunk_lets_its_lists_go(store: StoreFiles) -> None:
     engine = Engine(store, FakeEncoder(), approximate_from=100)
-    engine.answer(Query(text="blue"))
+    engine.answer(SearchRequest(text="blue"))
     assert isinstance(engine._approximate, InvertedFile)
     engine._approximate.wait()
     assert store.snapshot().store == store.manifest.id
     engine.approximate_from = len(store.snapshot().vectors) + 1
-    expected = engine.answer(Query(text="blue")).hits
+    expected = engine.answer(SearchRequest(text="blue")).hits
     assert engine._approximate is None
     # and has new ones when it has grown
     engine.approximate_from = 100
-    assert engine.answer(Query(text="blue")).hits == expected
+    assert engine.answer(SearchRequest(text="blue")).hits == expected
     assert isinstance(engine._approximate, InvertedFile)
     engine._approximate.wait()
 

@@ -135,7 +135,10 @@ def test_the_run_may_be_replaced_moved_and_deleted(
     limner.index(run, store, pictures)
     kept = store / "model" / best(run).name
     assert kept.samefile(best(run)) == links
-    assert (StoreFiles.open(store).manifest.run, StoreFiles.open(store).manifest.kept_from) == (IN_STORE, str(run))
+    assert (StoreFiles.open(store).manifest.run, StoreFiles.open(store).manifest.kept_from) == (
+        IN_STORE,
+        str(run),
+    )
     before, content = found(store), kept.read_bytes()
     replace_best(run)
     assert (found(store), kept.read_bytes()) == (before, content)

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limner.store.conditions import Condition
+from limner.conditions import Condition
 from limner.store.metadata_index import MetadataIndex
 from limner.wire import MetadataField
 

@@ -8,9 +8,9 @@ import pytest
 from limner.errors import SettingsError
 from limner.evaluation.calibration import Calibration
 from limner.inference.calibration_file import RunCalibration
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.query import Query
 from limner.search.store import Store
 from limner.store.files import StoreFiles
 from limner.store.sqlite_rows import SqliteRows
@@ -74,32 +74,32 @@ def test_a_part_says_of_the_search_what_the_first_one_says(engine: Engine) -> No
         reliability={},
         versions={},
     )
-    first, later = (engine.answer(Query(text=TEXT, k=5, offset=offset)) for offset in (None, 20))
+    first, later = (engine.answer(SearchRequest(text=TEXT, k=5, offset=offset)) for offset in (None, 20))
     assert len(later.hits) == 3
     for name in ("total", "matching", "threshold", "good", "unknown", "snapshot"):
         assert getattr(later, name) == getattr(first, name)
 
 
 def test_a_change_of_the_store_shows_in_the_name_of_its_state(engine: Engine) -> None:
-    before = engine.answer(Query(text=TEXT, k=2))
-    assert before.snapshot == engine.answer(Query(text="another coat", k=1, offset=3)).snapshot
+    before = engine.answer(SearchRequest(text=TEXT, k=2))
+    assert before.snapshot == engine.answer(SearchRequest(text="another coat", k=1, offset=3)).snapshot
     engine.files.delete([before.hits[0].id])
-    assert engine.answer(Query(text=TEXT, k=2)).snapshot != before.snapshot
+    assert engine.answer(SearchRequest(text=TEXT, k=2)).snapshot != before.snapshot
 
 
 def test_behind_the_end_there_is_nothing(engine: Engine) -> None:
-    answer = engine.answer(Query(text=TEXT, offset=COUNT + 5))
+    answer = engine.answer(SearchRequest(text=TEXT, offset=COUNT + 5))
     assert (answer.hits, answer.matching) == ((), COUNT)
     with pytest.raises(SettingsError, match="offset: expected at least 0"):
-        Query(text=TEXT, offset=-1)
+        SearchRequest.parse({"text": TEXT, "offset": -1})
 
 
 def test_a_part_is_of_the_exact_ranking_also_where_a_graph_answers(engine: Engine) -> None:
     graph = Engine(engine.files, engine.encoder, approximate_from=1)
-    every = Query(text=TEXT, k=COUNT)
+    every = SearchRequest(text=TEXT, k=COUNT)
     snapshot = graph.files.snapshot()
     assert graph._is_approximate(every, COUNT, snapshot)
-    assert not graph._is_approximate(Query(text=TEXT, k=COUNT, offset=0), COUNT, snapshot)
+    assert not graph._is_approximate(SearchRequest(text=TEXT, k=COUNT, offset=0), COUNT, snapshot)
 
 
 def test_two_readers_of_other_rows_never_name_one_state(
@@ -108,7 +108,7 @@ def test_two_readers_of_other_rows_never_name_one_state(
     """Two servers of one store: the parts that a client gets of them in turn fit together by their name."""
     writer = StoreFiles.open(engine.files.folder)
     first, second = (Engine(StoreFiles.open(writer.folder), engine.encoder) for _ in range(2))
-    query = Query(text=TEXT, k=3)
+    query = SearchRequest(text=TEXT, k=3)
     before = first.answer(query)
     assert second.answer(query).snapshot == before.snapshot
     identity = SqliteRows.identity

@@ -17,11 +17,10 @@ from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreErr
 from limner.evaluation.calibration import Calibration
 from limner.inference import TrainedModel
 from limner.inference.calibration_file import RunCalibration
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.query import Query
 from limner.search.store import Store, open_store
-from limner.store.conditions import Condition
 from limner.store.contents import region_features
 from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles, store_for
@@ -181,7 +180,7 @@ def test_re_ranking_stops_between_blocks(engine: Engine, monkeypatch: pytest.Mon
 
     monkeypatch.setattr("limner.search.ranking.check_time", check)
     until = time.monotonic() + 60
-    found = engine.answers([Query(text=QUERY, rerank="all")], [until])
+    found = engine.answers([SearchRequest(text=QUERY, rerank="all")], [until])
     assert isinstance(found[0], SearchTimeoutError)
     assert asked == [until] * 3
 
@@ -272,7 +271,7 @@ def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, r
     one = Store(calibrated).search(QUERY, k=12, rerank=1)
     assert [hit.confidence is None for hit in one] == [False] + [True] * 11
     assert one[1:] == Store(calibrated).search(QUERY, k=12, rerank=0)[1:]
-    few = Query(text=QUERY, rerank=1, where=(Condition.parse("path~*0*"),))
+    few = SearchRequest(text=QUERY, rerank=1, where=("path~*0*",))
     assert calibrated.answer(few).hits[0].probability is not None
 
 
@@ -280,7 +279,7 @@ def test_good_is_what_the_best_answer_says(engine: Engine, run: TrainedModel) ->
     unsure = Calibration(of_score=1, of_lead=3, offset=-50, floor=-1, right=9, wrong=9)
     certain = Calibration(of_score=2, of_lead=5, offset=50, floor=0.1, right=9, wrong=9)
     odd = calibration(run, 5).model_copy(update={"reranker": unsure, "embedding": certain})
-    found = Engine(engine.files, run, odd).answer(Query(text=QUERY, k=12))
+    found = Engine(engine.files, run, odd).answer(SearchRequest(text=QUERY, k=12))
     assert found.hits[-1].probability == pytest.approx(1)
     assert not found.good
 
@@ -314,9 +313,9 @@ def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: T
 
 def test_a_query_to_be_re_ranked_leaves_its_rest_to_the_caller(engine: Engine) -> None:
     queries = [
-        Query(text=QUERY, k=6),
-        Query(text=QUERY, k=6, rerank=0),
-        Query(text=QUERY, rerank=2, like="0" * 32),
+        SearchRequest(text=QUERY, k=6),
+        SearchRequest(text=QUERY, k=6, rerank=0),
+        SearchRequest(text=QUERY, rerank=2, like="0" * 32),
     ]
     first, plain, wrong = engine.begin(queries)
     assert callable(first)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from limner.errors import DataError, SettingsError, StoreError
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.query import Query
 from limner.search.sentences import Sentence, SentenceTable
 from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
@@ -25,9 +25,9 @@ def test_found_by_a_picture(store: StoreFiles, tmp_path: Path) -> None:
     picture = draw(tmp_path / "pictures" / "a.png", 1)
     table = SentenceTable(store)
     assert len(table) == 0
-    assert Engine(store, encoder).sentences(Query(image=picture)) == []
+    assert Engine(store, encoder).sentences(SearchRequest(image=picture)) == []
     table.index(encoder, [Sentence(TEXTS[0], str(picture)), *map(Sentence, TEXTS[1:])])
-    found = Engine(store, encoder).sentences(Query(image=picture, k=3))
+    found = Engine(store, encoder).sentences(SearchRequest(image=picture, k=3))
     scores = encoder.encode_texts(TEXTS) @ encoder.encode_images([picture])[0]
     order = np.argsort(-scores)[:3]
     assert [hit.text for hit in found] == [TEXTS[place] for place in order]
@@ -36,13 +36,13 @@ def test_found_by_a_picture(store: StoreFiles, tmp_path: Path) -> None:
     assert {hit.path for hit in found} <= {None, picture}
     index_pictures(encoder, store, [picture])
     key = next(iter(store.entries().values())).id
-    again = Engine(store, encoder).sentences(Query(like=key, k=3))
+    again = Engine(store, encoder).sentences(SearchRequest(like=key, k=3))
     # now that the store holds the picture, its sentence tells its key
     assert [hit.id for hit in found] == [None] * 3
     assert [hit.model_copy(update={"id": None}) for hit in again] == found
     assert [hit.id for hit in again] == [None if hit.path is None else key for hit in again]
     with pytest.raises(StoreError, match="holds no picture"):
-        Engine(store, encoder).sentences(Query(like="nothing"))
+        Engine(store, encoder).sentences(SearchRequest(like="nothing"))
 
 
 def test_each_once(store: StoreFiles) -> None:

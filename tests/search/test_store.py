@@ -149,7 +149,7 @@ def test_many_at_once(store: Store, client: Client) -> None:
     for one in (store, client):
         with pytest.raises(LimnerError):
             one.search_many(["a", " "])
-        with pytest.raises(SettingsError, match="unknown argument 'kk'; known here: text"):
+        with pytest.raises(SettingsError, match="unknown argument 'kk'; did you mean 'k'"):
             one.search_many([{"kk": 3}])
 
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
+from limner.conditions import Condition
 from limner.errors import StoreError
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.inverted_file import InvertedFile
-from limner.search.query import Query
 from limner.store import scratch, vector_rows, vectors
-from limner.store.conditions import Condition
 from limner.store.entry import StoredImage, key_of
 from limner.store.files import StoreFiles
 from limner.store.int8_codes import Int8Codes
@@ -48,7 +48,9 @@ def vector_of(name: str) -> Rows:
 
 
 def vectors_of(snapshot: Snapshot) -> Rows:
-    return np.array([vector_of(name) for name in map(bytes.decode, snapshot.columns.sha256.tolist())]).reshape(-1, DIM)
+    return np.array(
+        [vector_of(name) for name in map(bytes.decode, snapshot.columns.sha256.tolist())]
+    ).reshape(-1, DIM)
 
 
 class Writer:
@@ -336,12 +338,12 @@ def test_lists_that_have_followed_hold_nothing_of_before(writer: Writer) -> None
     engine._approximate.wait()
     [name] = writer.add(7)
     for _ in range(2):
-        engine.answer(Query(text="blue", k=3))
+        engine.answer(SearchRequest(text="blue", k=3))
         engine._approximate.wait()
     writer.delete(7)
-    assert engine.answer(Query(text="blue", k=3)).total == 59
+    assert engine.answer(SearchRequest(text="blue", k=3)).total == 59
     engine._approximate.wait()
-    engine.answer(Query(text="blue", k=3))
+    engine.answer(SearchRequest(text="blue", k=3))
     assert vector_of(name).tobytes() not in file_of(writer.store.snapshot()).matrix.tobytes()
 
 
@@ -354,12 +356,12 @@ def test_what_the_engine_answers(writer: Writer) -> None:
     assert slots_of(store.snapshot()).tolist() != sorted(slots_of(store.snapshot()).tolist())
     key = key_of(path_of(5))
     for query in (
-        Query(text="blue"),
-        Query(like=key),
-        Query(like=key, where=(CAMERA,), k=3),
-        Query(text="red", right=(key,), wrong=(key_of(path_of(8)),)),
-        Query(like=key, group="near", k=20),
-        Query(text="grey", offset=4),
+        SearchRequest(text="blue"),
+        SearchRequest(like=key),
+        SearchRequest(like=key, where=("camera=1|2",), k=3),
+        SearchRequest(text="red", marks={key: "right", key_of(path_of(8)): "wrong"}),
+        SearchRequest(like=key, group="near", k=20),
+        SearchRequest(text="grey", offset=4),
     ):
         assert on_disk.answer(query) == exact.answer(query)
 

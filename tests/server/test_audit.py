@@ -15,7 +15,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from limner.errors import DataError, SettingsError
-from limner.query_arguments import where_strings
+from limner.requests import where_strings
 from limner.server import audit, audit_lines
 from limner.server.audit import AuditLog, ErasableLog, forget, trim, verify
 from limner.server.audit_reports import AuditForgotten

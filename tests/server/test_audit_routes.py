@@ -313,7 +313,7 @@ def test_kinds() -> None:
     key = "0" * 32
     assert asked_of(SearchBody(text="a"))["kind"] == "text"
     assert asked_of(SearchBody(text="a", like=key))["kind"] == "text+like"
-    assert asked_of(SearchBody(text="a", image="AAAA"))["kind"] == "text+image"
+    assert asked_of(SearchBody.model_validate({"text": "a", "image": "AAAA"}))["kind"] == "text+image"
 
 
 def test_an_erasure_is_recorded_before_and_after(client: TestClient, file: Path) -> None:

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 
 from limner.errors import DataError, SearchTimeoutError, StoreError
+from limner.requests import SearchRequest
 from limner.search.engine import Rest
-from limner.search.query import Query
 from limner.server.batching import Worker
 from limner.server.problems import RefusedError
 from limner.wire import Answer
@@ -26,7 +26,7 @@ class Slow:
         self.batches: list[list[str]] = []
         self.begun, self.go = threading.Event(), threading.Event()
 
-    def __call__(self, queries: Sequence[Query], until: Sequence[float]) -> list[Answer | Exception]:
+    def __call__(self, queries: Sequence[SearchRequest], until: Sequence[float]) -> list[Answer | Exception]:
         assert len(until) == len(queries)
         self.batches.append([str(query.text) for query in queries])
         self.begun.set()
@@ -35,14 +35,14 @@ class Slow:
             raise StoreError("all of it")
         return [self.answer(query) for query in queries]
 
-    def answer(self, query: Query) -> Answer | Exception:
+    def answer(self, query: SearchRequest) -> Answer | Exception:
         if query.text == "bug":
             return ZeroDivisionError()
         return DataError("no word") if query.text == "bad" else answer_of((), query.k, 0)
 
 
-def queries(*texts: str) -> list[Query]:
-    return [Query(text=text, k=place) for place, text in enumerate(texts, start=1)]
+def queries(*texts: str) -> list[SearchRequest]:
+    return [SearchRequest(text=text, k=place) for place, text in enumerate(texts, start=1)]
 
 
 def test_what_comes_while_the_thread_is_busy_is_answered_together() -> None:
@@ -69,7 +69,7 @@ def test_64_at_once_get_their_own_answers() -> None:
     asked = queries(*map(str, range(64)))
     together = threading.Barrier(64)
 
-    def ask(query: Query) -> int:
+    def ask(query: SearchRequest) -> int:
         together.wait(WAIT)
         return worker.ask(query).result(WAIT).total
 
@@ -82,7 +82,7 @@ def test_64_at_once_get_their_own_answers() -> None:
 def test_errors_and_bugs_stay_with_their_query() -> None:
     slow = Slow()
     worker = Worker(slow)
-    first = worker.ask(Query(text="first"))
+    first = worker.ask(SearchRequest(text="first"))
     assert slow.begun.wait(WAIT)
     good, bad, bug = (worker.ask(query) for query in queries("good", "bad", "bug"))
     slow.go.set()
@@ -93,8 +93,8 @@ def test_errors_and_bugs_stay_with_their_query() -> None:
     with pytest.raises(ZeroDivisionError):
         bug.result(WAIT)
     with pytest.raises(StoreError):
-        worker.ask(Query(text="broken")).result(WAIT)
-    assert worker.ask(Query(text="after it")).result(WAIT) is not None
+        worker.ask(SearchRequest(text="broken")).result(WAIT)
+    assert worker.ask(SearchRequest(text="after it")).result(WAIT) is not None
     worker.close()
 
 
@@ -119,12 +119,12 @@ def test_other_work_has_its_turn_between_batches() -> None:
 def test_a_full_queue_turns_away() -> None:
     slow = Slow()
     worker = Worker(slow, max_waiting=2)
-    asked = [worker.ask(Query(text="a"))]
+    asked = [worker.ask(SearchRequest(text="a"))]
     assert slow.begun.wait(WAIT)
-    asked += [worker.ask(Query(text="b"))]
+    asked += [worker.ask(SearchRequest(text="b"))]
     called: Future[int] = worker.call(int)
     with pytest.raises(RefusedError, match="2 requests are waiting") as refusal:
-        worker.ask(Query(text="c"))
+        worker.ask(SearchRequest(text="c"))
     assert refusal.value.status == 503
     assert refusal.value.headers["Retry-After"]
     with pytest.raises(RefusedError):
@@ -138,9 +138,9 @@ def test_a_full_queue_turns_away() -> None:
 def test_who_has_gone_is_passed_over() -> None:
     slow = Slow()
     worker = Worker(slow)
-    first = worker.ask(Query(text="first"))
+    first = worker.ask(SearchRequest(text="first"))
     assert slow.begun.wait(WAIT)
-    gone, there = worker.ask(Query(text="gone")), worker.ask(Query(text="there"))
+    gone, there = worker.ask(SearchRequest(text="gone")), worker.ask(SearchRequest(text="there"))
     called = worker.call(int)
     assert gone.cancel()
     assert called.cancel()
@@ -155,22 +155,22 @@ def test_who_has_gone_is_passed_over() -> None:
 def test_closing_turns_away_what_has_not_begun() -> None:
     slow = Slow()
     worker = Worker(slow)
-    first = worker.ask(Query(text="first"))
+    first = worker.ask(SearchRequest(text="first"))
     assert slow.begun.wait(WAIT)
-    late = worker.ask(Query(text="late"))
+    late = worker.ask(SearchRequest(text="late"))
     threading.Timer(0.1, slow.go.set).start()
     worker.close(WAIT)
     assert first.result(WAIT) is not None
     with pytest.raises(RefusedError, match="stopping"):
         late.result(WAIT)
     with pytest.raises(RefusedError, match="stopping"):
-        worker.ask(Query(text="later"))
+        worker.ask(SearchRequest(text="later"))
 
 
 def test_closing_does_not_wait_for_ever() -> None:
     slow = Slow()
     worker = Worker(slow)
-    asked = worker.ask(Query(text="slow"))
+    asked = worker.ask(SearchRequest(text="slow"))
     assert slow.begun.wait(WAIT)
     began = time.monotonic()
     worker.close(0.1)
@@ -186,9 +186,9 @@ def test_closing_does_not_wait_for_ever() -> None:
 def test_what_waits_too_long_is_dropped() -> None:
     slow = Slow()
     worker = Worker(slow, seconds=0.2)
-    first = worker.ask(Query(text="first"))
+    first = worker.ask(SearchRequest(text="first"))
     assert slow.begun.wait(WAIT)
-    late, called = worker.ask(Query(text="late")), worker.call(int)
+    late, called = worker.ask(SearchRequest(text="late")), worker.call(int)
     time.sleep(0.3)
     slow.go.set()
     assert first.result(WAIT) is not None
@@ -203,7 +203,7 @@ def test_what_waits_too_long_is_dropped() -> None:
 def test_changes_wait_for_their_turn() -> None:
     slow = Slow()
     worker = Worker(slow, seconds=0.1)
-    first = worker.ask(Query(text="first"))
+    first = worker.ask(SearchRequest(text="first"))
     assert slow.begun.wait(WAIT)
     changes = [worker.change(int, number) for number in range(5)]
     time.sleep(0.2)
@@ -220,7 +220,7 @@ class Reranked:
         self.begun, self.go = threading.Event(), threading.Event()
         self.reranked: list[str] = []
 
-    def __call__(self, queries: Sequence[Query], until: Sequence[float]) -> Begun:
+    def __call__(self, queries: Sequence[SearchRequest], until: Sequence[float]) -> Begun:
         for query in queries:
             text = str(query.text)
             yield partial(self.rest, text) if text.startswith("rerank") else answer_of((), query.k, 0)
@@ -257,7 +257,7 @@ def test_slow_re_ranking_holds_up_no_other_query() -> None:
 def test_an_answer_leaves_when_it_is_ready() -> None:
     go = threading.Event()
 
-    def one_by_one(asked: Sequence[Query], until: Sequence[float]) -> Begun:
+    def one_by_one(asked: Sequence[SearchRequest], until: Sequence[float]) -> Begun:
         for query in asked:
             if query.text == "late":
                 assert go.wait(WAIT)
@@ -278,7 +278,7 @@ def test_an_answer_leaves_when_it_is_ready() -> None:
     for future in (broken, behind):
         with pytest.raises(StoreError, match="from here on"):
             future.result(WAIT)
-    assert worker.ask(Query(text="after it")).result(WAIT) is not None
+    assert worker.ask(SearchRequest(text="after it")).result(WAIT) is not None
     worker.close()
 
 
@@ -288,7 +288,7 @@ def test_who_has_gone_is_not_re_ranked() -> None:
     first, gone, there = (worker.ask(query) for query in queries("rerank", "rerank gone", "rerank there"))
     assert slow.begun.wait(WAIT)
     # embedded and searched for, so it has begun
-    assert worker.ask(Query(text="plain")).result(WAIT) is not None
+    assert worker.ask(SearchRequest(text="plain")).result(WAIT) is not None
     assert not gone.cancel()
     slow.go.set()
     assert [first.result(WAIT).total, there.result(WAIT).total] == [6, 12]
@@ -315,7 +315,7 @@ def test_closing_turns_away_what_waits_to_be_re_ranked() -> None:
     worker = Worker(slow)
     begun, waiting = (worker.ask(query) for query in queries("rerank", "rerank it"))
     assert slow.begun.wait(WAIT)
-    assert worker.ask(Query(text="plain")).result(WAIT) is not None
+    assert worker.ask(SearchRequest(text="plain")).result(WAIT) is not None
     closing = threading.Thread(target=worker.close, args=(0.3,))
     closing.start()
     with pytest.raises(RefusedError, match="stopping"):

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from starlette.requests import Request
 
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
-from limner.search.query import Query
 from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.batching import unless_disconnected
@@ -24,7 +24,7 @@ def test_queries_of_clients_that_have_gone(engine: Engine, monkeypatch: pytest.M
     answered: list[str] = []
     begun, go = threading.Event(), threading.Event()
 
-    def answers(queries: Sequence[Query], until: Sequence[float]) -> list[Answer]:
+    def answers(queries: Sequence[SearchRequest], until: Sequence[float]) -> list[Answer]:
         answered.extend(str(query.text) for query in queries)
         begun.set()
         assert go.wait(30)

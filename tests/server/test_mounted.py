@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.server.app import create_app
-from limner.server.limits import route_path
+from limner.server.routes import route_path
 from limner.server.settings import ServerSettings
 from tests.server.serving import base64_of, problem
 

@@ -4,8 +4,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from limner.server.page import Guarded, page_routes
+from limner.server.answer_forms import Guarded
+from limner.server.page import page_routes
 from limner.server.problems import install_handlers
+from limner.server.routes import Routes, Ruled
 from tests.server.serving import problem
 
 
@@ -18,8 +20,11 @@ def client(tmp_path: Path) -> TestClient:
     (folder / "notes.txt").write_text("secret")
     (tmp_path / "other.js").write_text("secret")
     app = FastAPI(redirect_slashes=False)
-    app.include_router(page_routes(folder))
+    router, routes = page_routes(folder), Routes()
+    app.include_router(router)
+    routes.add(router.routes)
     app.add_middleware(Guarded)
+    app.add_middleware(Ruled, routes=routes)
     install_handlers(app, [])
     (folder / "late.js").write_text("secret")
     return TestClient(app)

@@ -8,8 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
-from limner.search.query import Query
 from limner.search.store import Store
 from limner.server import pictures
 from limner.server.app import create_app
@@ -54,8 +54,8 @@ def test_a_picture_is_decoded_once_and_not_where_the_model_works(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = draw(tmp_path / "a.png", 99).read_bytes()
-    expected = engine.answer(Query(image=content, k=3))
-    query = with_pixels(engine, Query(image=content, k=3), 100)
+    expected = engine.answer(SearchRequest(image=content, k=3))
+    query = with_pixels(engine, SearchRequest(image=content, k=3), 100)
 
     def refused(*given: object) -> None:
         raise AssertionError("decoded again")

@@ -1,4 +1,4 @@
-"""No route by accident: each is in the docs, and somebody has decided whether it is audited."""
+"""No route by accident: each is in the docs and declares its rules, which hold."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 from starlette.routing import Route
@@ -14,10 +15,9 @@ from starlette.routing import Route
 import limner
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.server.access import NEEDED, needs_token
 from limner.server.app import create_app
 from limner.server.audit import verify
-from limner.server.audit_routes import AUDITED, CHANGES, NOT_AUDITED
+from limner.server.routes import Routes, Rules
 from limner.server.settings import ServerSettings
 from tests.search.fake import draw
 from tests.server.serving import base64_of
@@ -48,28 +48,44 @@ def routes_of(app: Any) -> set[str]:
 
 
 @pytest.fixture
-def routes(engine: Engine, tmp_path: Path) -> set[str]:
+def app(engine: Engine, tmp_path: Path) -> FastAPI:
     settings = ServerSettings(docs=True, changes=True, uploads=tmp_path / "uploads")
-    return routes_of(create_app(Store(engine), settings))
+    return create_app(Store(engine), settings)
 
 
-def test_every_route_has_an_audit_decision(routes: set[str]) -> None:
-    assert not AUDITED.keys() & NOT_AUDITED.keys()
-    assert routes == AUDITED.keys() | NOT_AUDITED.keys()
-    assert all(len(reason.split()) > 2 for reason in NOT_AUDITED.values())
-    # a name for each of them, and for nothing else
-    assert len(set(AUDITED.values())) == len(AUDITED)
-    assert set(AUDITED.values()) >= CHANGES
+@pytest.fixture
+def routes(app: FastAPI) -> set[str]:
+    return routes_of(app)
 
 
-def test_every_route_behind_the_token_has_a_decision_on_its_right(routes: set[str]) -> None:
-    assert {route for route in routes if needs_token(route.split()[1])} == NEEDED.keys()
-    # what tells or changes something of a picture needs a right of its own
-    assert {route for route, right in NEEDED.items() if right is not None} == AUDITED.keys()
-    for route, right in NEEDED.items():
-        if right is not None:
-            changing = {"add": "add", "erase": "delete"}.get(right)
-            assert (AUDITED[route] in CHANGES) == (changing is not None)
+OPEN = {
+    *("GET /livez", "GET /readyz", "GET /health", "GET /openapi.json", "GET /docs"),
+    *("GET /", "GET /page/{name}"),
+}
+"""What tells nothing of a picture."""
+
+
+def test_every_route_declares_its_rules(app: FastAPI, routes: set[str]) -> None:
+    declared: dict[str, Rules] = app.state.routes.declared
+    assert declared.keys() == routes - {"HEAD /"}
+    assert {route for route, rules in declared.items() if rules.is_open} == OPEN
+    audited = {route: rules for route, rules in declared.items() if rules.audit is not None}
+    # of all that needs a token, only counts of requests leave no line
+    assert audited.keys() == declared.keys() - OPEN - {"GET /metrics"}
+    # a name for each of them, and a right of its own
+    assert len({rules.audit for rules in audited.values()}) == len(audited)
+    assert all(rules.right is not None for rules in audited.values())
+    for route, rules in declared.items():
+        method, path = route.split()
+        reads = method == "GET" or path in ("/v1/search", "/v1/sentences", "/v1/explain", "/v1/export")
+        assert rules.changes == (rules.right in ("add", "erase")) == (not reads)
+        # what may be long is a picture, and the judgements of an export
+        body = app.openapi()["paths"].get(path, {}).get(method.lower(), {}).get("requestBody")
+        schema = "" if body is None else body["content"]["application/json"]["schema"]["$ref"].split("/")[-1]
+        fields = app.openapi()["components"]["schemas"].get(schema, {}).get("properties", {})
+        assert rules.large == ("image" in fields or path == "/v1/export")
+        # nothing of the page and the description is anybody's secret, so that these alone may run scripts
+        assert ("sandbox" in (rules.policy or "")) == (path not in ("/", "/page/{name}", "/docs"))
 
 
 def test_every_route_is_in_the_docs(routes: set[str]) -> None:
@@ -81,20 +97,40 @@ def test_every_route_is_in_the_docs(routes: set[str]) -> None:
     assert "/docs" in page
 
 
-def test_a_route_that_nobody_decided_on_would_be_found(engine: Engine) -> None:
-    app = create_app(Store(engine))
+def test_a_route_that_declares_nothing_is_refused_and_an_unknown_address_needs_a_token(app: FastAPI) -> None:
+    router = APIRouter()
 
-    @app.get("/v1/persons")
+    @router.get("/v1/persons")
     def persons() -> None:
         """A new route."""
 
-    assert routes_of(app) - AUDITED.keys() - NOT_AUDITED.keys() == {"GET /v1/persons"}
+    with pytest.raises(TypeError, match=r"/v1/persons: declares no rules"):
+        Routes().add(router.routes)
+    unknown: Rules = app.state.routes.find({"method": "GET", "path": "/v1/persons"})
+    assert unknown == Rules()
+    assert not unknown.is_open
+
+
+@pytest.mark.parametrize("root", ["", "/pictures"])
+def test_what_changes_the_store_is_known_before_it_is_routed(engine: Engine, root: str) -> None:
+    changes = create_app(Store(engine), ServerSettings(root_path=root)).state.changes
+    for method, path, expected in (
+        ("POST", "/v1/items", True),
+        ("POST", "/v1/erase", True),
+        ("DELETE", "/v1/items/" + "0" * 32, True),
+        ("GET", "/v1/items", False),
+        ("POST", "/v1/search", False),
+        ("POST", "/other/v1/items", False),
+    ):
+        assert changes({"method": method, "path": root + path}) is expected
 
 
 def test_what_is_audited_leaves_a_line_and_nothing_else_does(engine: Engine, tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     settings = ServerSettings(audit=file, docs=True, changes=True, uploads=tmp_path / "uploads", rate=0)
-    client = TestClient(create_app(Store(engine), settings), raise_server_exceptions=False)
+    app = create_app(Store(engine), settings)
+    declared: dict[str, Rules] = app.state.routes.declared
+    client = TestClient(app, raise_server_exceptions=False)
     key = client.get("/v1/items").json()["items"][0]["id"]
     asked: dict[str, dict[str, Any]] = {
         "POST /v1/search": {"json": {"text": "a"}},
@@ -109,14 +145,15 @@ def test_what_is_audited_leaves_a_line_and_nothing_else_does(engine: Engine, tmp
         },
     }
     # the deletion last, after which the key is unknown
-    for route in sorted(AUDITED.keys() | NOT_AUDITED.keys(), key=lambda route: (route[0] == "D", route)):
+    for route in sorted(declared, key=lambda route: (route[0] == "D", route)):
         before = len(file.read_text().splitlines())
         method, path = route.split()
         answer = client.request(method, path.format(id=key, name="app.js"), **asked.get(route, {}))
         assert answer.status_code < 300, answer.text
         lines = [json.loads(line) for line in file.read_text().splitlines()[before:]]
-        name = AUDITED.get(route)
-        assert [line["request"] for line in lines] == [name] * (0 if name is None else 1 + (name in CHANGES))
+        name = declared[route].audit
+        expected = 0 if name is None else 1 + declared[route].changes
+        assert [line["request"] for line in lines] == [name] * expected
         if name is not None:
             # who, what, when, how many
             assert (lines[-1]["who"], lines[-1]["client"]) == (None, "testclient")
@@ -129,9 +166,11 @@ def test_what_is_audited_leaves_a_line_and_nothing_else_does(engine: Engine, tmp
 def test_refused_requests_leave_a_line_too(engine: Engine, tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     settings = ServerSettings(audit=file, token=SecretStr("0123456789abcdef"), rate=0)
-    client = TestClient(create_app(Store(engine), settings))
+    app = create_app(Store(engine), settings)
+    client = TestClient(app)
     right = {"Authorization": "Bearer 0123456789abcdef"}
-    for route, name in AUDITED.items():
+    audited = {route: rules.audit for route, rules in app.state.routes.declared.items() if rules.audit}
+    for route, name in audited.items():
         method, path = route.split()
         for headers, status, who in (({}, 401, None), (right, None, "--token-file")):
             before = len(file.read_text().splitlines())

@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 
 from limner.data.tokenizers import WordTokenizer
 from limner.errors import SearchTimeoutError, StoreError, UnknownPictureError
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
-from limner.search.query import Query
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.server.app import create_app
@@ -30,22 +30,22 @@ def told(hits: tuple[Hit, ...]) -> list[dict[str, Any]]:
 
 def test_http_answers_as_the_library(client: TestClient, engine: Engine, tmp_path: Path) -> None:
     picture = tmp_path / HOME / "3.png"
-    key, other = [hit.id for hit in engine.answer(Query(image=picture, k=2)).hits]
+    key, other = [hit.id for hit in engine.answer(SearchRequest(image=picture, k=2)).hits]
     for body, query in (
-        ({"text": "a red coat"}, Query(text="a red coat")),
+        ({"text": "a red coat"}, SearchRequest(text="a red coat")),
         (
             {"text": "a red coat", "k": 2, "group": "identity"},
-            Query(text="a red coat", k=2, group="identity"),
+            SearchRequest(text="a red coat", k=2, group="identity"),
         ),
-        ({"image": base64_of(picture), "k": 3}, Query(image=picture, k=3)),
-        ({"like": key, "group": "near"}, Query(like=key, group="near")),
+        ({"image": base64_of(picture), "k": 3}, SearchRequest(image=picture, k=3)),
+        ({"like": key, "group": "near"}, SearchRequest(like=key, group="near")),
         (
             {"text": "coat", "like": key, "text_weight": 0.25},
-            Query(text="coat", like=key, text_weight=0.25),
+            SearchRequest(text="coat", like=key, text_weight=0.25),
         ),
-        ({"text": "coat", "rerank": 0}, Query(text="coat", rerank=0)),
-        ({"text": "a coat", "marks": {key: "right"}}, Query(text="a coat", right=(key,))),
-        ({"like": key, "marks": {other: "wrong"}}, Query(like=key, wrong=(other,))),
+        ({"text": "coat", "rerank": 0}, SearchRequest(text="coat", rerank=0)),
+        ({"text": "a coat", "marks": {key: "right"}}, SearchRequest(text="a coat", marks={key: "right"})),
+        ({"like": key, "marks": {other: "wrong"}}, SearchRequest(like=key, marks={other: "wrong"})),
     ):
         response = client.post("/v1/search", json=body)
         assert response.status_code == 200, response.text
@@ -219,7 +219,7 @@ def test_explanations(client: TestClient, engine: Engine) -> None:
 
 def test_64_clients_at_once(engine: Engine) -> None:
     texts = [f"word{number} and {number}" for number in range(64)]
-    expected = [told(engine.answer(Query(text=text, k=COUNT)).hits) for text in texts]
+    expected = [told(engine.answer(SearchRequest(text=text, k=COUNT)).hits) for text in texts]
     app = create_app(Store(engine), ServerSettings(rate=0))
 
     async def ask_all() -> list[httpx.Response]:
@@ -270,11 +270,11 @@ def test_sentences_of_a_picture(client: TestClient, engine: Engine, tmp_path: Pa
     assert info["sentences"] == 3
     assert info["examples"]
     assert set(info["examples"]) <= {one.text for one in own}
-    key = engine.answer(Query(image=picture, k=1)).hits[0].id
+    key = engine.answer(SearchRequest(image=picture, k=1)).hits[0].id
     for body, query in (
-        ({"image": base64_of(picture)}, Query(image=picture)),
-        ({"like": key, "k": 2}, Query(like=key, k=2)),
-        ({"text": "a blue coat", "like": key}, Query(text="a blue coat", like=key)),
+        ({"image": base64_of(picture)}, SearchRequest(image=picture)),
+        ({"like": key, "k": 2}, SearchRequest(like=key, k=2)),
+        ({"text": "a blue coat", "like": key}, SearchRequest(text="a blue coat", like=key)),
     ):
         answer = client.post("/v1/sentences", json=body).json()
         expected = engine.sentences(query)
@@ -311,9 +311,9 @@ def test_re_ranking_all_of_a_large_store(engine: Engine) -> None:
 
 
 def test_a_recipe_that_re_ranks_all_is_cut(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Query] = []
+    asked: list[SearchRequest] = []
 
-    def answers(queries: list[Query], until: list[float]) -> list[Answer]:
+    def answers(queries: list[SearchRequest], until: list[float]) -> list[Answer]:
         asked.extend(queries)
         return [answer_of((), COUNT, COUNT)]
 
@@ -347,7 +347,7 @@ def test_marks_that_make_no_sense(client: TestClient, engine: Engine) -> None:
 
 
 def test_a_query_that_takes_too_long(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(queries: list[Query], until: list[float]) -> list[SearchTimeoutError]:
+    def slow(queries: list[SearchRequest], until: list[float]) -> list[SearchTimeoutError]:
         assert 0 < until[0] - time.monotonic() <= 5
         return [SearchTimeoutError("the search took longer than it may")]
 

@@ -12,8 +12,9 @@ from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.server import uploads
+from limner.server.answer_forms import shown_name
 from limner.server.problems import RefusedError
-from limner.server.uploads import Changes, shown_name, writable
+from limner.server.uploads import Changes, writable
 from limner.store.entry import key_of
 from limner.store.erase import erase
 from tests.search.fake import draw

@@ -12,8 +12,8 @@ import pytest
 
 from limner.data.records import Dataset
 from limner.inference.import_model import import_model
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
-from limner.search.query import Query
 from limner.search.store import open_store
 from limner.site import write_site
 from tests import towers
@@ -123,7 +123,7 @@ def same_first_ten(page: "Page", store: Path, sentences: list[str]) -> float:
     engine: Engine = open_store(store, device="cpu").engine
     same = []
     for sentence in sentences:
-        hits = engine.answer(Query.of(sentence, k=10, rerank=None)).hits
+        hits = engine.answer(SearchRequest(text=sentence, k=10)).hits
         same.append(found(page, sentence)[:10] == [hit.name for hit in hits])
     return float(np.mean(same))
 
@@ -201,7 +201,7 @@ def test_more_like_a_picture(url: str, store: Path, opened: "Callable[[str], Pag
     page.wait_for_function(DONE)
     engine = open_store(store, device="cpu").engine
     key = next(item.id for item in open_store(store, device="cpu") if item.name == name)
-    hits = engine.answer(Query.of(like=key, k=10)).hits
+    hits = engine.answer(SearchRequest(like=key, k=10)).hits
     likes = page.eval_on_selector_all("#grid img", "found => found.map((one) => one.alt)")
     assert likes[:10] == [hit.name for hit in hits]
 

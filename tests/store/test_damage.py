@@ -51,9 +51,7 @@ class Encoder(FakeEncoder):
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("damage")
     pictures = [draw(folder / "pictures" / f"{number:02}.png", number) for number in range(COUNT)]
-    files = StoreFiles.create(
-        folder / "store", fingerprint="a" * 64, dim=DIM, run="run", region_shape=SHAPE
-    )
+    files = StoreFiles.create(folder / "store", fingerprint="a" * 64, dim=DIM, run="run", region_shape=SHAPE)
     facts = {str(path): {"identity": f"p{place % 7}", "camera": place} for place, path in enumerate(pictures)}
     index_pictures(Encoder(), files, pictures, metadata=facts)
     SentenceTable(files).index(Encoder(), [Sentence(f"a {path.stem} coat", str(path)) for path in pictures])

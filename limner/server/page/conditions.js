@@ -1,4 +1,4 @@
-// Conditions as the server reads them: `camera=3|4`, `height>=170`; see limner/search/conditions.py.
+// Conditions as the server reads them: `camera=3|4`, `height>=170`; see limner/conditions.py.
 
 const LONGEST = 2000; // characters that the server reads
 

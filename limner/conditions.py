@@ -9,7 +9,6 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from limner.data.images import local_time
 from limner.errors import SettingsError
 
 # a name ends at the first sign of an operator; the operators of two signs stand first, or <= would be read as <
@@ -103,6 +102,15 @@ class Condition:
             # true and {} have no order; as JSON text they would be compared by their letters
             return not isinstance(value, bool | dict) and compare(_spelled(value), bound.text)
         return _spelled(value) == bound.text if meant is None else meant == bound.meaning
+
+
+def local_time(text: str) -> datetime:
+    """Read a time in ISO 8601; the zone of a time is dropped, its clock reading kept. Raises `ValueError`.
+
+    >>> local_time("2026-11-20T08:15+02:00")
+    datetime.datetime(2026, 11, 20, 8, 15)
+    """
+    return datetime.fromisoformat(text.strip()).replace(tzinfo=None)
 
 
 def _spelled(value: Any) -> str:

@@ -1,15 +1,22 @@
-"""Requests: the base class of their bodies, the types of their fields, and the reading of conditions and images."""
+"""Bodies of requests: their base class, the types of their fields, and the conditions that a server takes."""
 
 import base64
 import binascii
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
+from limner.conditions import Condition
 from limner.server.problems import RefusedError
-from limner.store.conditions import Condition
 
 # each value is compared with each different value of the store, while others wait for the model
 _ALTERNATIVES = 100
@@ -19,26 +26,28 @@ Key = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 """An image's key: 32 hex digits."""
 
 Where = Annotated[str, Field(pattern=r"^[^=!<>~]+(!=|[<>]=?|=|~)", max_length=2000)]
-"""A condition, e.g. `camera=3`: see `limner.store.conditions`."""
+"""A condition, e.g. `camera=3`: see `limner.conditions`."""
 
-Time = Annotated[str, Field(max_length=40, json_schema_extra={"format": "date-time"})]
-"""A time in ISO 8601."""
 
-Picture = Annotated[str, Field(min_length=4, json_schema_extra={"format": "byte"})]
-"""The bytes of an image file in base64."""
+def _decoded(value: Any) -> bytes:
+    if not isinstance(value, str) or len(value) < 4:
+        raise PydanticCustomError("base64", "expected at least 4 letters of base64")
+    try:
+        # without validate Python drops letters that are not of base64, and reads another file
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise PydanticCustomError("base64", "expected the bytes of a picture file in base64") from None
+
+
+Picture = Annotated[
+    bytes,
+    BeforeValidator(_decoded),
+    WithJsonSchema({"type": "string", "minLength": 4, "format": "byte"}),
+]
+"""The bytes of an image file, sent in base64."""
 
 Sentence = Annotated[str, Field(min_length=1, max_length=2000)]
 """A description."""
-
-
-def _whole(value: Any) -> Any:
-    """Turn 27.0 into 27: it is an integer to JSON Schema, though not to Python."""
-    # strict mode refuses 27.0, though it is valid by our own schema: JSON has one kind of number
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-Whole = BeforeValidator(_whole)
-"""Stands behind the limits of an integer: before them, the OpenAPI description would lose the limits."""
 
 
 # far more than any body has; without it 600,000 unknown names took 8.5 s and an answer of 40 MB
@@ -73,12 +82,3 @@ def conditions_of(where: Sequence[str]) -> tuple[Condition, ...]:
     if any(condition.name.strip() == "path" for condition in conditions):
         raise RefusedError(403, "where: this server tells nothing of where its files lie")
     return conditions
-
-
-def picture_of(text: str) -> bytes:
-    """Decode the bytes of an image. Raises `RefusedError` (422) for other text than base64."""
-    try:
-        # without validate Python drops letters that are not of base64, and reads another file
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise RefusedError(422, "image: expected the bytes of a picture file in base64") from None

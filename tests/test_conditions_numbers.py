@@ -2,8 +2,8 @@ import doctest
 
 import pytest
 
-from limner.store import conditions as module
-from limner.store.conditions import number_of
+from limner import conditions as module
+from limner.conditions import number_of
 
 
 @pytest.mark.parametrize(

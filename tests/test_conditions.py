@@ -1,12 +1,13 @@
 import doctest
+from datetime import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from limner import conditions as module
+from limner.conditions import Condition
 from limner.errors import SettingsError
-from limner.store import conditions as module
-from limner.store.conditions import Condition
 
 FACTS = {
     "camera": 3,
@@ -103,3 +104,10 @@ def test_example_in_docstring() -> None:
     result = doctest.testmod(module)
     assert result.attempted
     assert not result.failed
+
+
+def test_times_in_text() -> None:
+    assert module.local_time("2026-11-20") == datetime(2026, 11, 20)
+    assert module.local_time(" 2026-11-20T08:15:00Z ") == datetime(2026, 11, 20, 8, 15)
+    with pytest.raises(ValueError, match="isoformat"):
+        module.local_time("last week")
