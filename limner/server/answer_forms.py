@@ -14,7 +14,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from limner.search.uploads import NAME, is_upload
+from limner.store.uploads import NAME, is_upload
 from limner.server.routes import rules_of
 from limner.wire import Hit, Item
 
