@@ -1,15 +1,14 @@
 """The file of a run's calibration, as searches read it: it needs no network."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from limner.durable import from_json, opened, sealed
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.calibration import Calibration, Reliability, why_unusable
-from limner.sealed_json import opened, sealed
 from limner.settings import Settings
 
 FILE = "calibration.json"
@@ -110,9 +109,8 @@ def read_calibration(run: Path) -> RunCalibration | None:
 def parse_calibration(text: str, file: object) -> RunCalibration:
     """Read the text of such a file, which errors name. Raises `CheckpointError` as `read_calibration` does."""
     try:
-        values: Any = json.loads(text)
-    # JSON that is nested too deep is a RecursionError
-    except (ValueError, RecursionError):
+        values: Any = from_json(text)
+    except ValueError:
         raise CheckpointError(f"{file}: damaged, not JSON; {_AGAIN}") from None
     if not isinstance(values, dict):
         raise CheckpointError(f"{file}: damaged, expected a JSON object; {_AGAIN}")

@@ -28,7 +28,6 @@ images that the weights have learnt from lie there too, as `TRAINED_ON` and `SEL
 import hashlib
 import json
 import math
-import os
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -39,6 +38,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from limner.durable import from_json, part_of, sync
 from limner.errors import CheckpointError
 from limner.types import Tokenizer
 
@@ -76,7 +76,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
     """
     # a folder: safetensors writes to a file of its own beside the one it is told, and a killed process leaves that one
     # under a name that nobody knows
-    beside = _beside(path)
+    beside = part_of(path)
     part = beside / path.name
     # safetensors refuses tensors in another memory order, such as channels-last filters
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -92,9 +92,10 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
         mode = part.stat().st_mode
         save_file(plain, part, metadata={"limner": text, "digest": digest})
         part.chmod(mode)
-        flush_to_disk(part)
+        sync(part)
         part.replace(path)
         beside.rmdir()
+        sync(path.parent)
     # safetensors reports a full disk by an error of its own
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
@@ -105,36 +106,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
 
 def discard_part(path: Path) -> None:
     """Remove what a `write_checkpoint` of this file that was killed has left beside it."""
-    beside = _beside(path)
-    if beside.is_dir():
-        shutil.rmtree(beside)
-    # a version before had a file of that name
-    beside.unlink(missing_ok=True)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small text file atomically. Raises `CheckpointError` when the disk refuses."""
-    beside = _beside(path)
-    try:
-        beside.write_text(text, encoding="utf-8")
-        flush_to_disk(beside)
-        beside.replace(path)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written ({error.strerror}); check the folder, space and rights"
-        ) from None
-
-
-def flush_to_disk(path: Path) -> None:
-    """Make sure that a file's bytes are on the disk before it is renamed."""
-    # a rename that reaches the disk before the bytes do would leave an empty file after a power cut
-    # opened for writing: Windows does not flush a file that is open for reading alone
-    with path.open("rb+") as handle:
-        os.fsync(handle.fileno())
+    shutil.rmtree(part_of(path), ignore_errors=True)
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -145,9 +117,9 @@ def read_description(path: Path) -> dict[str, Any]:
     with _opened(path) as handle:
         metadata = handle.metadata() or {}
     try:
-        description: Any = json.loads(metadata["limner"])
-    # the header may be damaged or somebody else's: deep nesting is a RecursionError
-    except (KeyError, ValueError, RecursionError):
+        description: Any = from_json(metadata["limner"])
+    # the header may be damaged or somebody else's
+    except (KeyError, ValueError):
         description = None
     if not isinstance(description, dict):
         raise CheckpointError(f"{path}: not a limner checkpoint (no description in its header)")

@@ -4,9 +4,9 @@ import json
 import os
 from pathlib import Path
 
+from limner.durable import KEY
 from limner.errors import CheckpointError
 from limner.inference.calibration_file import FILE, RunCalibration, load_calibration, parse_calibration
-from limner.sealed_json import KEY
 from limner.search.manifest import FILE as MANIFEST
 from limner.search.manifest import StoreManifest, read_manifest
 from limner.search.store_files import StoreFiles

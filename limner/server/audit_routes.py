@@ -1,6 +1,5 @@
 """The routes that leave a line in the audit log, and the middleware that writes it before an answer leaves."""
 
-import json
 import logging
 import re
 from collections.abc import Collection, MutableMapping
@@ -11,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from limner.durable import from_json
 from limner.errors import SettingsError, StoreError
 from limner.search.manifest import read_manifest
 from limner.search.store_files import StoreFiles
@@ -302,7 +302,7 @@ class _Answer:
 def _detail(message: Message) -> str | None:
     """Read the reason in a problem's body."""
     try:
-        body = json.loads(message.get("body", b""))
+        body = from_json(message.get("body", b""))
     except ValueError:
         return None
     return str(body["detail"]) if isinstance(body, dict) and "detail" in body else None

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from limner.durable import digest_of_values, sealed, write_text
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import (
     read_checkpoint,
@@ -13,13 +14,11 @@ from limner.inference.checkpoint import (
     read_digest,
     tokenizer_tensors,
     write_checkpoint,
-    write_text,
 )
 from limner.inference.learnt_images import learnt_tensors
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE, STATE_FILE, read_listing
 from limner.models.adapters import merged_state
-from limner.sealed_json import digest_of_values, sealed
 from limner.training.origin import origin_of
 from limner.training.prepare import Prepared
 from limner.training.state import Progress, StageBest, first_difference, in_full
@@ -169,7 +168,7 @@ def read_run_file(out: Path) -> dict[str, Any]:
     """`run.json`; {} for a run that has no such file yet, or a damaged one, which resuming writes anew."""
     try:
         return read_listing(out)
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError):
         return {}
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from limner.durable import sealed
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.calibration import Calibration, Reliability
 from limner.inference.calibration import write_calibration
 from limner.inference.calibration_file import FILE, FORMAT, RunCalibration, load_calibration, read_calibration
-from limner.sealed_json import sealed
 
 FILES = Path(__file__).parent / "calibrations"
 """A file of each format, which must be readable for ever."""
