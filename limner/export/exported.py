@@ -134,8 +134,7 @@ class ExportedModel(EncoderBase):
     @cached_property
     def reranker(self) -> Reranker | None:
         """The run's, without torch; None for a run that does not re-rank, or only shows where words point."""
-        # exports of before have none
-        told = self.description.get("reranker")
+        told = self.description["reranker"]
         if told is None:
             return None
         return ExportedReranker(told, self.tokenizer, int(self.description["words"]), self._rerank_graph)

@@ -173,7 +173,6 @@ def _queries(row: Mapping[str, Any], base: Mapping[str, Any], folder: Path) -> _
     )
     seeds = [seed for seed in ours if seed in theirs]
     if not seeds or not all(files[seed].is_file() for files in (ours, theirs) for seed in seeds):
-        # Tables of before have none.
         return None
     first, second = (mean_of([files[seed] for seed in seeds]) for files in (theirs, ours))
     for direction, values in first.items():

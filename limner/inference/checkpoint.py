@@ -20,9 +20,8 @@ description:
     seed, versions
 
 A tokenizer.json lies among the tensors, as the bytes of `TOKENIZER`. In the header 256,000 pieces of Gemma's kind would
-be 23 MB, which every reader of a description would parse, and a header ends at 100 MB. Format 2 had it there. The
-images that the weights have learnt from lie there too, as `TRAINED_ON` and `SELECTED_ON`
-(`limner.inference.learnt_images`); formats before 4 have none.
+be 23 MB, which every reader of a description would parse, and a header ends at 100 MB. The images that the weights have
+learnt from lie there too, as `TRAINED_ON` and `SELECTED_ON` (`limner.inference.learnt_images`).
 """
 
 import hashlib
@@ -43,12 +42,7 @@ from limner.errors import CheckpointError
 from limner.types import Tokenizer
 
 FORMAT = 4
-"""Increased when an older version of limner could not read a file.
-
-Format 3 has a digest, and a tokenizer's file apart; format 4 the images that were learnt from.
-"""
-
-_OLDEST = 2
+"""Increased when an older version of limner could not read a file; 1 to 3 were never released."""
 
 _READ = 1 << 22
 """Numbers that are read at once for the digest alone: 16 MB."""
@@ -123,9 +117,8 @@ def read_description(path: Path) -> dict[str, Any]:
         description = None
     if not isinstance(description, dict):
         raise CheckpointError(f"{path}: not a limner checkpoint (no description in its header)")
-    # older formats are refused and not converted: limner was not released when it wrote them
     version = description.get("format")
-    if not isinstance(version, int) or not _OLDEST <= version <= FORMAT:
+    if version != FORMAT:
         raise CheckpointError(
             f"{path}: checkpoint format {version!r}, this limner reads {FORMAT}; train the run again, or use the "
             "version that wrote it"
@@ -134,7 +127,7 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def read_digest(path: Path) -> str | None:
-    """The digest in the header, of the description and all tensors; None in files of format 2. It is not compared.
+    """The digest in the header, of the description and all tensors; None in a foreign file. It is not compared.
 
     Raises `CheckpointError`.
     """
@@ -173,9 +166,7 @@ def read_checkpoint(
             if only is None or name in only:
                 tensors[name] = tensor
     # 0.1 s for each 100 MB, as the fingerprint takes, which does not cover the whole description
-    # a file of format 2 has none: one that has is a later file whose format is damaged
-    has_digest = description["format"] > _OLDEST or "digest" in metadata
-    if has_digest and metadata.get("digest") != digest.hexdigest():
+    if metadata.get("digest") != digest.hexdigest():
         raise CheckpointError(
             f"{path}: damaged checkpoint, its digest is another; take a copy of the run, or train again"
         )

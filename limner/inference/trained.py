@@ -272,7 +272,7 @@ def load_model(
         tokenizer = tokenizer_from_description(
             dict(description["tokenizer"]), None if content is None else content.numpy().tobytes()
         )
-        settings = _Model.parse({"model": description["model"]}).model.of_checkpoint(tensors.keys())
+        settings = _Model.parse({"model": description["model"]}).model
         images = ImageSettings.parse(dict(description["images"]))
         above = description["cross_encoder"]
         cross_encoder = None if above is None else CoAttentionSettings.parse(above)

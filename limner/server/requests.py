@@ -5,9 +5,10 @@ import binascii
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from limner.documented import Documented
 from limner.search.conditions import Condition
 from limner.server.problems import RefusedError
 
@@ -45,11 +46,11 @@ Whole = BeforeValidator(_whole)
 _NAMES = 50
 
 
-class RequestModel(BaseModel):
+class RequestModel(Documented):
     """The base of request bodies: no unknown names, no text for a number."""
 
     # forbid: a misspelt `wehre` must not search without its condition. strict: "5" is no number
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     # before: pydantic would first make a fault for each unknown name
     @model_validator(mode="before")

@@ -18,6 +18,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from limner.documented import Documented
 from limner.durable import write_whole
 from limner.errors import SettingsError
 from limner.server.ownership import keep_owner
@@ -47,10 +48,10 @@ class Token:
     sha256: str
 
 
-class StoredToken(BaseModel):
+class StoredToken(Documented):
     """A token in the file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=f"^{_NAME}$")
     """Its name, which the audit log has."""

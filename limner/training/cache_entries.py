@@ -87,10 +87,7 @@ def _progress(part: Path) -> Path:
 
 
 def _sound(path: Path, noted: Path, key: str, axes: int, shape: tuple[int, ...] | None = None) -> Note | None:
-    """The note of a file if it is of this key, type and shape, and the file has the rows that it says.
-
-    None also for a note that a version before this one wrote: it has no checksum of a row.
-    """
+    """The note of a file if it is of this key, type and shape, and the file has the rows that it says; else None."""
     try:
         note = Note.from_bytes(noted.read_bytes(), axes)
         fits = (note.key, note.dtype, note.shape) == (key, _DTYPE.str, shape or note.shape)
