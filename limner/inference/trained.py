@@ -402,7 +402,7 @@ def _is_later(path: Path, listing: Mapping[str, Any]) -> bool:
         digest_of_values(description.get("recipe") or {}),
         description.get("seed"),
         description.get("data"),
-        # runs of before have none
+        # earlier runs have none
         description.get("origin") if "origin" in listing else None,
     )
     return found == tuple(map(listing.get, ("recipe_digest", "seed", "data", "origin"))) and any(

@@ -299,7 +299,7 @@ def health_routes(health: Health) -> APIRouter:
 
     @routes.get("/health", **description)
     async def get_health(request: Request, changes: Changes = False) -> Response:
-        """The same as `/readyz`."""
+        """Check what `/readyz` checks."""
         return await ready(request, changes)
 
     return routes

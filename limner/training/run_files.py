@@ -219,7 +219,7 @@ def expect_own_checkpoints(out: Path, data: Prepared, progress: Progress) -> boo
         if is_later and not is_best:
             training = {"recipe": in_full(described.get("recipe") or {}), "data": described.get("data")}
             is_later = first_difference(training, {name: data.identity[name] for name in training}) is None
-            # A version of before wrote none.
+            # An earlier version wrote none.
             is_later = is_later and described.get("origin") in (None, origin_of(data.identity))
         if chosen.get("stage") != stage.name or not (is_later or is_best):
             raise _another(checkpoint, best)
@@ -259,7 +259,7 @@ def mend_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     for stage in stages:
         # With its digest: run.json would name a damaged file as the best.
         read_checkpoint(out / stage["file"], only=())
-    # Digests that it has of another epoch are wrong; the state of a version of before has none in their place.
+    # Digests that it has of another epoch are wrong; the state of an earlier version has none in their place.
     write_run_file(out, data, progress, anew=listing.get("stages") != stages)
 
 
@@ -284,7 +284,7 @@ def _agrees(out: Path, listing: dict[str, Any], stages: list[dict[str, Any]], pr
     return (
         listed == stages
         and listing["best"] == _best(stages)
-        # A state of a version of before has none.
+        # A state of an earlier version has none.
         and all(digests.get(file) == digest for best in known for file, digest in best.files.items())
     )
 
