@@ -103,7 +103,7 @@ def expect_new(folder: Path, what: str) -> None:
         raise SettingsError(f"{folder}: it exists; give a new folder for {what}")
 
 
-def from_json(text: str | bytes, **hooks: Callable[[str], Any]) -> Any:
+def from_json(text: str | bytes, **hooks: Any) -> Any:
     """Parse JSON; `hooks` are those of `json.loads`. Raises `ValueError`, for brackets nested thousands deep, too."""
     try:
         return json.loads(text, **hooks)
