@@ -1,6 +1,6 @@
 """What holds for each loss of the cosines of a batch's pairs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -13,7 +13,7 @@ from limner.losses import CircleLoss, ContrastiveLoss, Embedded, SDMLoss, SigLIP
 from limner.losses.loss import Loss, Mined
 from tests.reference.losses import circle_loss, contrastive_loss, sdm_loss, siglip_loss, tal_loss
 
-Rows = Sequence[Sequence[float]]
+Rows = list[list[float]]
 
 
 @dataclass(frozen=True)
