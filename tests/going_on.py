@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
+from limner.durable import opened, sealed
 from limner.inference.trained import RUN_FILE, STATE_FILE
-from limner.sealed_json import opened, sealed
 
 
 def going_on(run: Path) -> None:

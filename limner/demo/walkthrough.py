@@ -14,6 +14,7 @@ from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers
 from limner.demo.colour_baseline import colour_similarity
 from limner.demo.people import OPTIONS_FILE, generate_people
+from limner.durable import write_text
 from limner.errors import DataError, SettingsError
 from limner.evaluation.measures import RecallAt
 from limner.evaluation.ranking import rank_scores
@@ -22,7 +23,6 @@ from limner.evaluation.report import Report, render
 from limner.inference import load_model
 from limner.inference.calibration import calibrate_run, write_calibration
 from limner.inference.calibration_file import load_calibration
-from limner.inference.checkpoint import write_text
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.trained import RUN_FILE, TrainedModel
 from limner.recipes import get_recipe

@@ -1,7 +1,6 @@
 """An exported model, ready to encode images and sentences without torch: what a search by an export runs on."""
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,11 +13,11 @@ from jaxtyping import Float, Int64, UInt8
 from limner.data.token_rows import longest
 from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings
+from limner.durable import opened, read_json
 from limner.errors import CheckpointError, SettingsError
 from limner.export.reranker import ExportedReranker
 from limner.export.sessions import Engine, Graph, Run, open_graph, open_tower
 from limner.inference.encoder_base import EncoderBase
-from limner.sealed_json import opened
 from limner.types import Reranker, TokenBatch, Tokenizer
 
 FILE = "export.json"
@@ -47,7 +46,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     """Read `export.json`. Raises `CheckpointError` for one that is damaged or of a later format."""
     file = folder / FILE
     try:
-        values: Any = json.loads(file.read_text(encoding="utf-8"))
+        values: Any = read_json(file)
         if isinstance(values, dict) and isinstance(values.get("format"), int) and values["format"] > FORMAT:
             raise CheckpointError(
                 f"{file}: format {values['format']} is newer than this limner's {FORMAT}; upgrade limner"
@@ -55,7 +54,7 @@ def read_description(folder: Path) -> dict[str, Any]:
         return opened(values)
     except FileNotFoundError:
         raise CheckpointError(f"{folder}: no exported model here ({FILE} is missing)") from None
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(f"{file}: damaged ({error}); export the run anew") from None
 
 
@@ -135,8 +134,7 @@ class ExportedModel(EncoderBase):
     @cached_property
     def reranker(self) -> Reranker | None:
         """The run's, without torch; None for a run that does not re-rank, or only shows where words point."""
-        # exports of before have none
-        told = self.description.get("reranker")
+        told = self.description["reranker"]
         if told is None:
             return None
         return ExportedReranker(told, self.tokenizer, int(self.description["words"]), self._rerank_graph)

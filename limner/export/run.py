@@ -12,10 +12,10 @@ import torch
 from jaxtyping import UInt8
 from torch import nn
 
+from limner.durable import expect_new, sealed, whole_folder
 from limner.errors import SettingsError
 from limner.export.exported import FILE, FORMAT, RERANK_FILES, TOKENIZER_FILE
 from limner.export.int8 import to_int8
-from limner.export.new_folder import expect_new, new_folder
 from limner.export.onnx_files import (
     Example,
     put_weights_beside,
@@ -34,7 +34,6 @@ from limner.inference.calibration_file import FILE as CALIBRATION
 from limner.inference.calibration_file import calibration_text, load_calibration
 from limner.inference.openvino_library import require_openvino
 from limner.inference.trained import TrainedModel
-from limner.sealed_json import sealed
 from limner.types import PADDING
 
 ExportFormat = Literal["onnx", "openvino", "sentence-transformers", "immich"]
@@ -92,7 +91,7 @@ def export_run(
         require_tokenizers()
     if calibration is not None:
         require_onnxruntime()
-    with new_folder(folder, "the export") as partial:
+    with whole_folder(folder) as partial:
         if format == "sentence-transformers":
             from limner.export.sentence_transformers import write_sentence_transformers
 

@@ -5,12 +5,12 @@ hold what it likes, no code of it is run and no pickle of it is read. What is in
 with HF_HUB_OFFLINE=1, too.
 """
 
-import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+from limner.durable import read_json
 from limner.errors import CheckpointError, SettingsError, install_hint
 
 HUB = "hf:"
@@ -164,8 +164,8 @@ def _fetched(name: str, repo: str, file: str, revision: str | None) -> Path | No
 
 def _checkpoint_of(name: str, listing: Path) -> str:
     try:
-        file = json.loads(listing.read_text(encoding="utf-8"))["best"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        file = read_json(listing)["best"]
+    except (OSError, ValueError, KeyError, TypeError):
         file = None
     # the name of a file beside it and nothing else: it is somebody else's text
     if not isinstance(file, str) or _FILE.fullmatch(file) is None:

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from limner.data.tokenizers import PretrainedTokenizer, load_fast
 from limner.data.transforms import ImageSettings
+from limner.durable import sealed, write_text
 from limner.errors import CheckpointError, SettingsError
-from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint, write_text
+from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint
 from limner.inference.hub_runs import HUB, is_hub_name
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE, TrainedModel, load_model
@@ -21,7 +22,6 @@ from limner.models.pretrained import PretrainedSettings
 from limner.models.pretrained_source import is_pair, read_config, read_json, unusable
 from limner.models.registry import build_network
 from limner.models.text_tower import TextTowerSettings
-from limner.sealed_json import sealed
 
 FILE = "imported.safetensors"
 """The checkpoint of an imported run."""

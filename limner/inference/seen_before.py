@@ -87,12 +87,8 @@ def _named_as(dataset: Dataset) -> tuple[str, str]:
 
 
 def terms_of(description: Mapping[str, Any]) -> tuple[TermsOfUse, ...]:
-    """The terms in a description; of a run from before it kept them, those of its dataset's format."""
-    found = description.get("terms")
-    if found is None:
-        source = str((description.get("data") or {}).get("source", ""))
-        return (TERMS.get(source.partition(":")[0], UNSTATED),)
-    return tuple(map(_read, found)) or (UNSTATED,)
+    """The terms in a description."""
+    return tuple(map(_read, description.get("terms") or ())) or (UNSTATED,)
 
 
 def pretrained_terms(name: str) -> tuple[TermsOfUse, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
+from limner.durable import digest_of_values
 from limner.errors import DataError
 from limner.evaluation.arrays import Results
 from limner.evaluation.reranking import First
@@ -31,7 +32,6 @@ from limner.inference.calibration_file import (
 from limner.inference.checkpoint import TRAINED_ON
 from limner.inference.learnt_images import word_of
 from limner.inference.trained import TrainedModel
-from limner.sealed_json import digest_of_values
 from limner.search.index_dataset import SPLIT
 from limner.search.sentences import SentenceTable
 from limner.search.snapshot import Snapshot

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from limner.durable import opened, sealed
 from limner.errors import StoreError
-from limner.sealed_json import opened, sealed
 from limner.search.segments import DIGEST_BYTES, sync_folder
 from limner.search.store_path import StorePath, reached, read_text
 

@@ -406,7 +406,7 @@ def notes_of(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, Note]:
         identity, taken = values.get("identity"), values.get("taken")
         try:
             to_json({"identity": identity, **facts})
-        except (TypeError, ValueError, RecursionError):
+        except (TypeError, ValueError):
             raise DataError(
                 f"metadata of {path!a}: expected values that JSON can hold, whole numbers within ±2^63"
             ) from None

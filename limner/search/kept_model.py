@@ -9,21 +9,20 @@ A run that trains on, moves or is deleted leaves the store as it is: limner writ
 renames it, so the linked file keeps the old bytes.
 """
 
-import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+from limner.durable import read_json, sealed, sync, whole_folder, write_text
 from limner.errors import CheckpointError, StoreError
 from limner.inference.calibration import write_calibration
 from limner.inference.calibration_file import FILE as CALIBRATION
 from limner.inference.calibration_file import load_calibration
-from limner.inference.checkpoint import flush_to_disk, read_checkpoint, read_digest, write_text
+from limner.inference.checkpoint import read_checkpoint, read_digest
 from limner.inference.composing import FILE as INVERSION
 from limner.inference.composing import Inversion, load_inversion, write_inversion
 from limner.inference.trained import RUN_FILE, TrainedModel
-from limner.sealed_json import sealed
 from limner.search.manifest import PARTIAL_MODEL
 from limner.search.store_calibration import source_of
 from limner.search.store_files import StoreFiles
@@ -38,13 +37,10 @@ def keep_model(encoder: TrainedModel, folder: Path) -> None:
     What an earlier call left there is replaced. Raises `StoreError` if the folder holds anything else, if the run's
     checkpoint has been replaced since it was loaded, and if the disk refuses.
     """
-    partial = folder.with_name(PARTIAL_MODEL)
     try:
         # the run itself may lie there, and is no remains of ours
         _remove_kept(folder, besides=encoder.path)
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        try:
+        with whole_folder(folder, folder.with_name(PARTIAL_MODEL)) as partial:
             checkpoint = partial / encoder.path.name
             _link_or_copy(encoder.path, checkpoint)
             # the run may be training: its checkpoint may be another one than a moment ago
@@ -60,11 +56,6 @@ def keep_model(encoder: TrainedModel, folder: Path) -> None:
             if inversion is not None:
                 write_inversion(partial, inversion)
             write_text(partial / RUN_FILE, sealed(_listing(encoder, checkpoint)))
-            # last: a folder of this name holds all of it
-            partial.rename(folder)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
     except (OSError, CheckpointError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
         raise StoreError(
@@ -90,7 +81,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
     except OSError:
         # another file system, one without hard links, or a file of another user
         shutil.copyfile(source, target)
-        flush_to_disk(target)
+        sync(target)
 
 
 def _is_same(encoder: TrainedModel, checkpoint: Path) -> bool:
@@ -123,7 +114,7 @@ def _remove_kept(folder: Path, besides: Path) -> None:
     if not folder.exists():
         return
     try:
-        listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        listing = read_json(folder / RUN_FILE)
         ours = {RUN_FILE, CALIBRATION, INVERSION, listing["best"]} if listing[_MARK] is True else set()
     except (OSError, ValueError, KeyError, TypeError):
         ours = set()

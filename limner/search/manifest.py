@@ -1,16 +1,13 @@
 """The manifest of a store, `store.json`: its model and its layout."""
 
-import json
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from limner.durable import from_json, opened, sealed, write_whole
 from limner.errors import SettingsError, StoreError
-from limner.sealed_json import opened, sealed
 from limner.search.lock import LEASE_FILE, LOCK_FILE
-from limner.search.segments import sync_folder
 from limner.search.store_path import StorePath, expect_file, is_remote, reached, read_text
 from limner.settings import Settings
 
@@ -80,16 +77,8 @@ def write_manifest(folder: StorePath, manifest: StoreManifest) -> None:
         with reached(folder):
             (folder / FILE).write_text(text, encoding="utf-8")
         return
-    # in the same folder: a rename is atomic within one file system only
-    partial = folder / PARTIAL
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        # before the rename, or the name could lead to an empty file after a power cut
-        os.fsync(file.fileno())
-    partial.replace(folder / FILE)
-    # before what the manifest no longer names is removed
-    sync_folder(folder)
+    # on the disk before what the manifest no longer names is removed
+    write_whole(folder / FILE, text, part=folder / PARTIAL)
 
 
 def read_manifest(folder: StorePath) -> StoreManifest:
@@ -112,9 +101,8 @@ def read_manifest(folder: StorePath) -> StoreManifest:
             # falls through to the message for what is no JSON
             text = ""
     try:
-        values = json.loads(text)
-    # RecursionError: brackets nested thousands deep
-    except (ValueError, RecursionError):
+        values = from_json(text)
+    except ValueError:
         raise StoreError(f"{folder / FILE}: damaged, not JSON; {_AGAIN}", "damaged") from None
     if not isinstance(values, dict):
         raise StoreError(f"{folder / FILE}: damaged, expected a JSON object; {_AGAIN}", "damaged")

@@ -4,9 +4,9 @@ import json
 import os
 from pathlib import Path
 
+from limner.durable import KEY
 from limner.errors import CheckpointError
 from limner.inference.calibration_file import FILE, RunCalibration, load_calibration, parse_calibration
-from limner.sealed_json import KEY
 from limner.search.manifest import FILE as MANIFEST
 from limner.search.manifest import StoreManifest, read_manifest
 from limner.search.store_files import StoreFiles
@@ -72,8 +72,7 @@ def _loaded(folder: StorePath, fingerprint: str, manifest: StoreManifest) -> Run
     found = parse_calibration(text, file)
     if found.split != SPLIT_NAME:
         raise CheckpointError(f"{file}: that of a run, not of a store; {_AGAIN}")
-    # None: written before calibrations named their store
-    if found.store not in (None, manifest.id):
+    if found.store != manifest.id:
         raise CheckpointError(f"{file}: that of another store; {_AGAIN}")
     if manifest.calibration and json.loads(text).get(KEY) not in manifest.calibration:
         raise CheckpointError(f"{file}: not the one that {MANIFEST} names; put that back, or {_AGAIN}")

@@ -24,11 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from limner.durable import sync, sync_all
 from limner.errors import SettingsError, StoreError
 from limner.search.commits import digest_sum
 from limner.search.lancedb_import import lancedb, session
 from limner.search.row_digests import DIGEST
-from limner.search.segments import sync_folder
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, reached, storage_options, store_path
 from limner.search.table import ROW, matrix_of
@@ -91,14 +91,14 @@ def export_store(
             finally:
                 # also after an error: files that an erasure has removed look like damage
                 rows.expect_same_generation()
-            _flush(partial)
+            sync_all(partial)
             # what lies beside comes first: whoever sees the export finds it
             for path in sorted(partial.iterdir(), key=lambda one: one == made):
                 if made != partial:
                     path.replace(target.with_name(path.name))
             if made == partial:
                 partial.rename(target)
-            sync_folder(target.parent)
+            sync(target.parent)
             size = sum(path.stat().st_size for path in (target, *target.rglob("*")) if path.is_file())
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -328,8 +328,3 @@ _WRITERS: Mapping[str, Callable[[_Rows, Path, str], Path]] = {
     "faiss": _write_faiss,
     "qdrant-jsonl": _write_points,
 }
-
-
-def _flush(folder: Path) -> None:
-    for path in (*folder.rglob("*"), folder):
-        sync_folder(path)

@@ -1,14 +1,13 @@
 """The model of a store where it may be an export, too: loaded without torch, or kept in a new store's folder."""
 
-import json
 import shutil
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from limner.durable import read_json, sealed, sync_all, whole_folder, write_whole
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import FILE, ExportedModel, is_export, load_export, read_description
-from limner.sealed_json import sealed
 from limner.search.manifest import FILE as MANIFEST
 from limner.search.manifest import PARTIAL_MODEL
 from limner.search.store_files import StoreFiles, store_for
@@ -65,23 +64,17 @@ def store_of_export(
 
 def _keep(model: ExportedModel, folder: Path) -> None:
     """Copy an export's files into a new folder, as a whole or not at all."""
-    partial_folder = folder.with_name(PARTIAL_MODEL)
     try:
         _remove_kept(folder)
-        shutil.rmtree(partial_folder, ignore_errors=True)
-        try:
-            shutil.copytree(model.path, partial_folder)
+        with whole_folder(folder, folder.with_name(PARTIAL_MODEL)) as partial_folder:
+            shutil.copytree(model.path, partial_folder, dirs_exist_ok=True)
             told = read_description(partial_folder)
-            (partial_folder / FILE).write_text(sealed({**told, _MARK: True}), encoding="utf-8")
+            write_whole(partial_folder / FILE, sealed({**told, _MARK: True}))
             # its own files against their digests: a copy may be damaged, and the export may have been replaced
             load_export(partial_folder).expect_whole()
             if told["fingerprint"] != model.fingerprint:
                 raise StoreError(f"{model.path}: is no longer the export that was loaded; load it again")
-            # last: a folder of this name holds all of it
-            partial_folder.rename(folder)
-        except BaseException:
-            shutil.rmtree(partial_folder, ignore_errors=True)
-            raise
+            sync_all(partial_folder)
     except (OSError, shutil.Error, CheckpointError, SettingsError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
         raise StoreError(
@@ -95,8 +88,8 @@ def _remove_kept(folder: Path) -> None:
     if not folder.exists():
         return
     try:
-        ours = json.loads((folder / FILE).read_text(encoding="utf-8")).get(_MARK) is True
-    except (OSError, ValueError, AttributeError, RecursionError):
+        ours = read_json(folder / FILE).get(_MARK) is True
+    except (OSError, ValueError, AttributeError):
         ours = False
     if not ours:
         raise StoreError(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from limner.data.records import Dataset
+from limner.durable import read_json
 from limner.errors import CheckpointError
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.per_query import write_queries
@@ -193,7 +194,7 @@ def measure_variant(
     # For intervals over queries: a row of one seed has no other, and to train it again for them would take hours.
     write_queries(queries_file(folder), report.queries, run.precision)
     # The chosen epoch is run.json's; the state knows how many were run.
-    listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+    listing = read_json(folder / RUN_FILE)
     chosen = next(stage for stage in listing["stages"] if stage["name"] == name)
     stood, _ = read_progress(folder)
     return Trial(seed, folder, chosen["epoch"], stood.epoch, stood.seconds, report.to_dict())

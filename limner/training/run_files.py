@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from limner.durable import digest_of_values, sealed, write_text
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import (
     read_checkpoint,
@@ -13,13 +14,11 @@ from limner.inference.checkpoint import (
     read_digest,
     tokenizer_tensors,
     write_checkpoint,
-    write_text,
 )
 from limner.inference.learnt_images import learnt_tensors
 from limner.inference.provenance import versions
 from limner.inference.trained import RUN_FILE, STATE_FILE, read_listing
 from limner.models.adapters import merged_state
-from limner.sealed_json import digest_of_values, sealed
 from limner.training.origin import origin_of
 from limner.training.prepare import Prepared
 from limner.training.state import Progress, StageBest, first_difference, in_full
@@ -169,7 +168,7 @@ def read_run_file(out: Path) -> dict[str, Any]:
     """`run.json`; {} for a run that has no such file yet, or a damaged one, which resuming writes anew."""
     try:
         return read_listing(out)
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError):
         return {}
 
 
@@ -220,7 +219,7 @@ def expect_own_checkpoints(out: Path, data: Prepared, progress: Progress) -> boo
         if is_later and not is_best:
             training = {"recipe": in_full(described.get("recipe") or {}), "data": described.get("data")}
             is_later = first_difference(training, {name: data.identity[name] for name in training}) is None
-            # A version of before wrote none.
+            # An earlier version wrote none.
             is_later = is_later and described.get("origin") in (None, origin_of(data.identity))
         if chosen.get("stage") != stage.name or not (is_later or is_best):
             raise _another(checkpoint, best)
@@ -260,7 +259,7 @@ def mend_run_file(out: Path, data: Prepared, progress: Progress) -> None:
     for stage in stages:
         # With its digest: run.json would name a damaged file as the best.
         read_checkpoint(out / stage["file"], only=())
-    # Digests that it has of another epoch are wrong; the state of a version of before has none in their place.
+    # Digests that it has of another epoch are wrong; the state of an earlier version has none in their place.
     write_run_file(out, data, progress, anew=listing.get("stages") != stages)
 
 
@@ -285,7 +284,7 @@ def _agrees(out: Path, listing: dict[str, Any], stages: list[dict[str, Any]], pr
     return (
         listed == stages
         and listing["best"] == _best(stages)
-        # A state of a version of before has none.
+        # A state of an earlier version has none.
         and all(digests.get(file) == digest for best in known for file, digest in best.files.items())
     )
 

@@ -11,13 +11,13 @@ import pytest
 
 import limner
 from limner.data.records import Dataset
+from limner.durable import KEY, sealed
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import FILE, load_export
 from limner.export.run import CalibrationRows, export_run
 from limner.inference.calibration import write_calibration
 from limner.inference.calibration_file import parse_calibration
 from limner.inference.trained import load_model
-from limner.sealed_json import KEY, sealed
 from limner.search.index import index_pictures
 from limner.search.store_files import StoreFiles
 from tests.export.needs import need_openvino, search_without_torch

@@ -230,8 +230,9 @@ class Remote:
 
 
 def test_it_is_kept_on_an_object_storage_too(run: TrainedModel, val: Dataset, tmp_path: Path) -> None:
-    made, there = calibrate_run(run, val, "val").replace(split="store"), Remote(tmp_path)
     manifest = store_for(run, run.path, tmp_path / "store").manifest
+    made = calibrate_run(run, val, "val").replace(split="store", store=manifest.id)
+    there = Remote(tmp_path)
     write_manifest(there, manifest)
     assert load_store_calibration(there, run.fingerprint, manifest) is None
     write_into(there, made)

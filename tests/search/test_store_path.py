@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from limner.durable import sealed
 from limner.errors import SettingsError, StoreError
-from limner.sealed_json import sealed
 from limner.search.commits import Commits, Record, State
 from limner.search.manifest import StoreManifest, read_manifest
 from limner.search.store_files import store_for

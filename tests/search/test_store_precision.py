@@ -11,9 +11,9 @@ import pytest
 
 import limner
 from limner.data.records import Dataset
+from limner.durable import KEY, sealed
 from limner.errors import StoreError
 from limner.inference.precision import Arithmetic
-from limner.sealed_json import KEY, sealed
 from limner.search.manifest import read_manifest, write_manifest
 from limner.search.repair import repair
 from limner.search.sentences import Sentence, SentenceTable

@@ -11,12 +11,12 @@ from safetensors.torch import save_file
 
 import limner
 from limner.data.records import Dataset
+from limner.durable import sealed
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.trained import STATE_FILE, read_listing
 from limner.models.image import BackboneSettings, build_backbone
 from limner.recipes.change import start_from
-from limner.sealed_json import sealed
 from limner.training.loop import train
 from limner.training.recipe import Recipe
 from tests.toy import toy_recipe

@@ -11,10 +11,10 @@ import pytest
 import limner
 import limner.training.loop
 from limner.data.records import Dataset
+from limner.durable import sealed
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import read_checkpoint, read_description, write_checkpoint
 from limner.inference.trained import STATE_FILE, read_listing
-from limner.sealed_json import sealed
 from limner.training.log import EpochEnded, Event
 from limner.training.loop import train
 from limner.training.prepare import Prepared

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from limner.data.records import Dataset
+from limner.durable import sealed
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.trained import STATE_FILE, read_listing
-from limner.sealed_json import sealed
 from limner.training.loop import train
 from limner.training.state import read_progress, write_state
 from tests.toy import toy_recipe
