@@ -222,7 +222,7 @@ def _of_the_hub(
 
 def _in_precision(encoder: "TrainedModel", opened: "StoreFiles", asked: str | None) -> "TrainedModel":
     """A run in the arithmetic of the store. Raises `SettingsError` if another was asked for."""
-    from limner.search.stored_model import as_stored
+    from limner.search.kept_model import as_stored
 
     stored = opened.manifest.precision
     if asked is not None and stored not in (None, encoder.precision):
@@ -258,7 +258,7 @@ def _of_export(
 ) -> "tuple[ExportedModel, StoreFiles]":
     """As `_of_run`, without torch."""
     from limner.export.exported import load_export
-    from limner.search.stored_model import store_of_export
+    from limner.search.kept_model import store_of_export
 
     encoder = load_export(export)
     opened = store_of_export(encoder, store, regions=regions, keep_model=keep_model)

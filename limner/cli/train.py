@@ -122,9 +122,9 @@ def _imported(start: str, recipe: "Recipe", out_folder: Path) -> Path | None:
     Images have the recipe's size where it has an exact one, such as that of persons, else the pair's own.
     """
     from limner.inference.checkpoint import read_description
-    from limner.inference.hub_runs import is_hub_name, run_of_name
+    from limner.inference.hub_runs import RUN_FILE, is_hub_name, run_of_name
     from limner.inference.import_model import import_model, source_name
-    from limner.inference.trained import RUN_FILE, checkpoint_path
+    from limner.inference.trained import checkpoint_path
 
     if not is_hub_name(start) and not (
         (Path(start) / "config.json").is_file() and not (Path(start) / RUN_FILE).exists()

@@ -24,7 +24,8 @@ from limner.inference.calibration import calibrate_run, write_calibration
 from limner.inference.calibration_file import load_calibration
 from limner.inference.checkpoint import write_text
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.trained import RUN_FILE, TrainedModel
+from limner.inference.hub_runs import RUN_FILE
+from limner.inference.trained import TrainedModel
 from limner.recipes import get_recipe
 from limner.recipes.change import change
 from limner.search.contact_sheet import contact_sheet

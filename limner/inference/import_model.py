@@ -10,9 +10,9 @@ from limner.data.tokenizers import PretrainedTokenizer, load_fast
 from limner.data.transforms import ImageSettings
 from limner.errors import CheckpointError, SettingsError
 from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint, write_text
-from limner.inference.hub_runs import HUB, is_hub_name
+from limner.inference.hub_runs import HUB, RUN_FILE, is_hub_name
 from limner.inference.provenance import versions
-from limner.inference.trained import RUN_FILE, TrainedModel, load_model
+from limner.inference.trained import TrainedModel, load_model
 from limner.models.image import BackboneSettings
 from limner.models.image.auto import read_preprocessing
 from limner.models.image.tower import square_side

@@ -18,8 +18,8 @@ from limner.data.shared_records import number_of
 from limner.data.terms import OWN, TERMS, UNSTATED, WEIGHTS, TermsOfUse
 from limner.errors import SettingsError
 from limner.inference.checkpoint import read_description
-from limner.inference.hub_runs import HUB, is_hub_name
-from limner.inference.trained import RUN_FILE, checkpoint_path
+from limner.inference.hub_runs import HUB, RUN_FILE, is_hub_name
+from limner.inference.trained import checkpoint_path
 from limner.models.known import FROM_FILE, KNOWN, weight_terms
 
 _NUMBERED = {"Flickr": "flickr30k", "MSCOCO": "mscoco"}

@@ -30,7 +30,7 @@ from limner.inference.checkpoint import (
 )
 from limner.inference.encoder_base import EncoderBase, several
 from limner.inference.encoding import SENTENCES, Encoding
-from limner.inference.hub_runs import local_run
+from limner.inference.hub_runs import RUN_FILE, local_run
 from limner.inference.openvino_library import require_openvino
 from limner.inference.precision import (
     Arithmetic,
@@ -54,9 +54,6 @@ class _Model(Settings):
     model: ModelSettings
     """The network."""
 
-
-RUN_FILE = "run.json"
-"""Names the chosen checkpoint of a run folder and those of its stages."""
 
 # as `limner.export.exported`, a later layer, has it
 _EXPORT_FILE = "export.json"

@@ -22,10 +22,10 @@ from limner.search.batch_look import EncodedBatch, Looked, Task, Workers, encode
 from limner.search.entry import StoredImage, to_json
 from limner.search.find_pictures import find_pictures
 from limner.search.image_look import Note, Seen, is_another, look_at, look_at_time
+from limner.search.kept_model import as_stored, store_of_export
 from limner.search.metadata import read_metadata
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.store_path import StorePath, store_path
-from limner.search.stored_model import as_stored, store_of_export
 from limner.types import Encoder
 from limner.wire import IndexReport
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from limner.errors import SettingsError, StoreError
 from limner.inference.checkpoint import discard_part
-from limner.inference.hub_runs import run_of_name
+from limner.inference.hub_runs import RUN_FILE, run_of_name
 from limner.inference.import_model import FILE, import_model
 from limner.inference.precision import InferenceEngine, Precision
-from limner.inference.trained import RUN_FILE, TrainedModel, load_model
-from limner.search.kept_model import keep_model as keep
+from limner.inference.trained import TrainedModel, load_model
+from limner.search.kept_model import keep
 from limner.search.manifest import FILE as MANIFEST
 from limner.search.manifest import IN_STORE, MODEL_FOLDER, check_empty
 from limner.search.store_files import StoreFiles, store_for

@@ -13,7 +13,8 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import FILE, load_export
-from limner.export.run import CalibrationRows, export_run
+from limner.export.int8 import CalibrationRows
+from limner.export.run import export_run
 from limner.inference.calibration import write_calibration
 from limner.inference.calibration_file import parse_calibration
 from limner.inference.trained import load_model
