@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from limner.inference.hub_runs import RUN_FILE
+from limner.inference.source import RUN_FILE
 from limner.inference.trained import STATE_FILE
 from limner.sealed_json import opened, sealed
 

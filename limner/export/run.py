@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from limner.errors import SettingsError
-from limner.export.exported import FILE, FORMAT, RERANK_FILES, TOKENIZER_FILE
+from limner.export.exported import FORMAT, RERANK_FILES, TOKENIZER_FILE
 from limner.export.immich import write_immich
 from limner.export.int8 import CalibrationRows, to_int8
 from limner.export.new_folder import expect_new, new_folder
@@ -34,6 +34,7 @@ from limner.export.word_tokenizer import require_tokenizers
 from limner.inference.calibration_file import FILE as CALIBRATION
 from limner.inference.calibration_file import calibration_text, load_calibration
 from limner.inference.openvino_library import require_openvino
+from limner.inference.source import EXPORT_FILE
 from limner.inference.trained import TrainedModel
 from limner.sealed_json import sealed
 from limner.types import PADDING
@@ -153,7 +154,7 @@ def _write_towers(job: _Job) -> None:
         "precision": "bf16" if job.bf16 else "fp32" if calibration is None else "int8",
         "limner": version("limner"),
     }
-    (folder / FILE).write_text(sealed(description), encoding="utf-8")
+    (folder / EXPORT_FILE).write_text(sealed(description), encoding="utf-8")
 
 
 def _written(folder: Path, name: str, convert: Callable[[Path], Path]) -> dict[str, Any]:

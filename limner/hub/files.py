@@ -35,7 +35,7 @@ from limner.inference.checkpoint import (
     write_checkpoint,
     write_text,
 )
-from limner.inference.hub_runs import RUN_FILE
+from limner.inference.source import RUN_FILE
 from limner.inference.trained import TrainedModel, checkpoint_path, load_model, read_listing
 from limner.sealed_json import digest_of_values, sealed
 

@@ -12,20 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from limner.errors import CheckpointError, SettingsError, install_hint
-
-HUB = "hf:"
-"""Begins the name of a model on the Hugging Face hub."""
-
-RUN_FILE = "run.json"
-"""Names the chosen checkpoint of a run folder and those of its stages."""
+from limner.inference.source import HUB, RUN_FILE, kind_of
 
 _NAME = re.compile(r"(?P<repo>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[^@\s]+))?", re.ASCII)
 _FILE = re.compile(r"[\w][\w.-]*\.safetensors", re.ASCII)
-
-
-def is_hub_name(text: str) -> bool:
-    """True for a name of the hub, such as `hf:google/siglip2-base-patch16-224`."""
-    return text.startswith(HUB)
 
 
 def local_run(run: str | Path) -> Path:
@@ -33,10 +23,9 @@ def local_run(run: str | Path) -> Path:
 
     Raises `CheckpointError` for a repository that cannot be had, or that holds no run of limner.
     """
-    # as_posix: on Windows a `Path` has turned the name's slash
-    name = Path(run).as_posix()
-    if not is_hub_name(name):
+    if kind_of(run) != "hub":
         return Path(run)
+    name = Path(run).as_posix()
     found = find_hub_run(name)
     if found is None:
         repo, _ = split_name(name)

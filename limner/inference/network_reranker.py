@@ -52,7 +52,7 @@ class NetworkReranker(RerankerBase):
 
     @abstractmethod
     def _scoring_part(self, model: DualEncoder) -> Any:
-        """The module that scores pairs and has the `backbone` of regions. Raises `SettingsError` if there is none."""
+        """The module of scores, with the `backbone` of regions. Raises `SettingsError` if the network has none."""
 
     # made when a picture is to be cut into regions: a search reads them from the store and needs no backbone
     @cached_property

@@ -30,7 +30,7 @@ from limner.inference.checkpoint import (
 )
 from limner.inference.encoder_base import EncoderBase, several
 from limner.inference.encoding import SENTENCES, Encoding
-from limner.inference.hub_runs import RUN_FILE, local_run
+from limner.inference.hub_runs import local_run
 from limner.inference.openvino_library import require_openvino
 from limner.inference.precision import (
     Arithmetic,
@@ -40,6 +40,7 @@ from limner.inference.precision import (
     measuring_precision,
 )
 from limner.inference.rerankers import reranker_of
+from limner.inference.source import RUN_FILE, SourceKind, kind_of
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.registry import ModelSettings, build_network
@@ -55,8 +56,12 @@ class _Model(Settings):
     """The network."""
 
 
-# as `limner.export.exported`, a later layer, has it
-_EXPORT_FILE = "export.json"
+_NO_RUN: dict[SourceKind | None, str] = {
+    "export": "an export, which indexes and searches only; give the run that it was made of",
+    "pretrained": "a pretrained model and no run; a pair is made one by `limner import`",
+    "sentence-transformers": "a name of sentence-transformers and no run; it is made one by `limner import`",
+    None: f"no trained run here ({RUN_FILE} is missing); train one with `limner train`",
+}
 
 STATE_FILE = "last.safetensors"
 """The state of a training (`limner.training.state`); a run is used without it, too."""
@@ -331,13 +336,7 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
         # older runs have none
         digests = dict(listing.get("digests", {}))
     except FileNotFoundError:
-        if (folder / _EXPORT_FILE).is_file():
-            raise CheckpointError(
-                f"{folder}: an export, which indexes and searches only; give the run that it was made of"
-            ) from None
-        raise CheckpointError(
-            f"{folder}: no trained run here ({RUN_FILE} is missing); train one with `limner train`"
-        ) from None
+        raise CheckpointError(f"{folder}: {_NO_RUN.get(kind_of(folder), _NO_RUN[None])}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise CheckpointError(f"{folder / RUN_FILE}: damaged ({error}); resume the run to mend it") from None
     finished = bool(listing.get("finished")) | _compared_with_state(folder, listing)

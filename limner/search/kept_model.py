@@ -12,26 +12,23 @@ every checkpoint beside its place and renames it, so the linked file keeps the o
 import json
 import os
 import shutil
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from limner.errors import CheckpointError, SettingsError, StoreError
-from limner.export.exported import FILE as EXPORT_FILE
-from limner.export.exported import ExportedModel, is_export, load_export, read_description
-from limner.inference.hub_runs import RUN_FILE
+from limner.export.exported import ExportedModel, load_export, read_description
+from limner.inference.source import EXPORT_FILE, RUN_FILE, kind_of
 from limner.sealed_json import sealed
-from limner.search.manifest import FILE as MANIFEST
 from limner.search.manifest import PARTIAL_MODEL
 from limner.search.segments import sync_folder
 from limner.search.store_calibration import source_of
-from limner.search.store_files import StoreFiles, store_for
-from limner.search.store_path import StorePath, is_remote, reached
+from limner.search.store_files import StoreFiles
 from limner.types import Encoder
 
 if TYPE_CHECKING:
     # here and within functions: torch takes two seconds to load, which an export need not wait for
     from limner.inference.composing import Inversion
+    from limner.inference.precision import InferenceEngine, Precision
     from limner.inference.trained import TrainedModel
 
 _Encoder = TypeVar("_Encoder", bound=Encoder)
@@ -40,18 +37,27 @@ _MARK = "kept"
 """Key of `run.json` or `export.json` that lists the files of a model that was kept; the user's own has none."""
 
 
+def load_source(
+    source: str | Path,
+    *,
+    stage: str | None = None,
+    device: str | None = None,
+    engine: "InferenceEngine" = "torch",
+    precision: "Precision | None" = None,
+) -> "TrainedModel | ExportedModel":
+    """Load an export without torch, or a run as `load_model` does. Raises `CheckpointError` and `SettingsError`."""
+    if kind_of(source) == "export":
+        return load_export(source)
+    from limner.inference.trained import load_model
+
+    return load_model(source, stage=stage, device=device, engine=engine, precision=precision)
+
+
 def load_stored_model(
     path: str | Path, files: StoreFiles, *, device: str | None = None
 ) -> "TrainedModel | ExportedModel":
-    """Load a run in the arithmetic of a store, or an export without torch.
-
-    Raises `CheckpointError` and `SettingsError`.
-    """
-    if is_export(path):
-        return load_export(path)
-    from limner.inference.trained import load_model
-
-    return load_model(path, device=device, precision=files.manifest.precision)
+    """Load a store's model in the arithmetic of its embeddings. Raises as `load_source`."""
+    return load_source(path, device=device, precision=files.manifest.precision)
 
 
 def as_stored(encoder: _Encoder, files: StoreFiles) -> _Encoder:
@@ -71,21 +77,6 @@ def inversion_for(store: StoreFiles, run: "TrainedModel") -> "Inversion | None":
     source = source_of(store, run.path, FILE)
     found = None if source is None else load_inversion(source, run.fingerprint)
     return found or load_inversion(run.path, run.fingerprint)
-
-
-def store_of_export(
-    model: ExportedModel, folder: StorePath, *, regions: bool | None = None, keep_model: bool = True
-) -> StoreFiles:
-    """Open the store in a folder, or make one there that holds the export, as `store_of_run` does for a run.
-
-    Raises `SettingsError` for an export that embeds pictures only nearly as its run, `StoreError` as `store_for`.
-    """
-    model.expect_to_index(regions=False)
-    with reached(folder, "read"):
-        is_there = (folder / MANIFEST).exists()
-    # a model is read from a disk: of an object storage it would be fetched each time that the store is opened
-    kept = not is_there and keep_model and not is_remote(folder)
-    return store_for(model, model.path, folder, regions=regions, keep=partial(keep, model) if kept else None)
 
 
 def keep(model: "TrainedModel | ExportedModel", folder: Path) -> None:
@@ -185,11 +176,8 @@ def _remove_kept(folder: Path, besides: Path) -> None:
             ours |= set(json.loads((folder / name).read_text(encoding="utf-8"))[_MARK])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
-    if (
-        not ours
-        or folder.resolve() in (besides.resolve(), besides.resolve().parent)
-        or any(path.name not in ours for path in folder.iterdir())
-    ):
+    own = folder.resolve() in (besides.resolve(), besides.resolve().parent)
+    if own or any(path.name not in ours for path in folder.iterdir()):
         raise StoreError(
             f"{folder.parent}: not empty (holds {folder.name!a}); choose a new folder for the store"
         )

@@ -21,7 +21,7 @@ from limner.evaluation.protocols import Protocol
 from limner.inference import load_model
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.hub_runs import RUN_FILE
+from limner.inference.source import RUN_FILE
 from limner.inference.trained import STATE_FILE
 from limner.training.log import LOG_FILE, Listener, silent
 from limner.training.loop import train

@@ -15,9 +15,9 @@ from limner.inference.checkpoint import (
     write_checkpoint,
     write_text,
 )
-from limner.inference.hub_runs import RUN_FILE
 from limner.inference.learnt_images import learnt_tensors
 from limner.inference.provenance import versions
+from limner.inference.source import RUN_FILE
 from limner.inference.trained import STATE_FILE, read_listing
 from limner.models.adapters import merged_state
 from limner.sealed_json import digest_of_values, sealed

@@ -24,9 +24,9 @@ from limner.inference.checkpoint import (
     write_checkpoint,
     write_text,
 )
-from limner.inference.hub_runs import RUN_FILE
 from limner.inference.learnt_images import named_by
 from limner.inference.seen_before import SeenBefore
+from limner.inference.source import RUN_FILE
 from limner.inference.trained import checkpoint_path, load_model, read_listing
 from limner.sealed_json import sealed
 from limner.training.loop import train

@@ -19,7 +19,7 @@ from limner.inference.hub_runs import find_hub_run, local_run, refusal, run_of_n
 from limner.inference.trained import load_model
 from limner.recipes import get_recipe
 from limner.recipes.change import start_from
-from limner.search.with_model import run_for_store
+from limner.search.open_source import run_for_store
 from tests.hub.cache import COMMIT, put, use
 
 hub = pytest.importorskip("huggingface_hub")

@@ -27,8 +27,8 @@ from limner.inference.calibration import calibrate_run
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
 from limner.inference.evaluate_composed import evaluate_composed
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.hub_runs import RUN_FILE
 from limner.inference.learnt_images import knows_what_it_learnt, learnt_from, learnt_tensors, named_by
+from limner.inference.source import RUN_FILE
 from limner.inference.trained import STATE_FILE, TrainedModel, checkpoint_path
 from limner.sealed_json import opened, sealed
 from limner.training.loop import train
