@@ -14,8 +14,9 @@ from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from limner.data.records import Dataset
+    from limner.export.int8 import CalibrationRows
     from limner.export.report import Exported, ExportReport
-    from limner.export.run import CalibrationRows, ExportFormat
+    from limner.export.run import ExportFormat
     from limner.export.split_report import Recall
     from limner.inference import TrainedModel
     from limner.types import Reranker

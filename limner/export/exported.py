@@ -18,9 +18,9 @@ from limner.errors import CheckpointError, SettingsError
 from limner.export.reranker import ExportedReranker
 from limner.export.sessions import Engine, Graph, Run, open_graph, open_tower
 from limner.inference.encoder_base import EncoderBase
+from limner.inference.source import EXPORT_FILE
 from limner.types import Reranker, TokenBatch, Tokenizer
 
-FILE = "export.json"
 FORMAT = 1
 """Version of the folder's layout."""
 
@@ -37,14 +37,9 @@ _IMAGES = 16
 """Images encoded at once."""
 
 
-def is_export(path: str | Path) -> bool:
-    """True for a folder that `limner export` wrote."""
-    return (Path(path) / FILE).is_file()
-
-
 def read_description(folder: Path) -> dict[str, Any]:
     """Read `export.json`. Raises `CheckpointError` for one that is damaged or of a later format."""
-    file = folder / FILE
+    file = folder / EXPORT_FILE
     try:
         values: Any = read_json(file)
         if isinstance(values, dict) and isinstance(values.get("format"), int) and values["format"] > FORMAT:
@@ -53,8 +48,8 @@ def read_description(folder: Path) -> dict[str, Any]:
             )
         return opened(values)
     except FileNotFoundError:
-        raise CheckpointError(f"{folder}: no exported model here ({FILE} is missing)") from None
-    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder}: no exported model here ({EXPORT_FILE} is missing)") from None
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{file}: damaged ({error}); export the run anew") from None
 
 
@@ -66,7 +61,7 @@ def load_export(folder: str | Path) -> "ExportedModel":
     """
     place = Path(folder)
     found = read_description(place)
-    file = place / FILE
+    file = place / EXPORT_FILE
     try:
         if found["engine"] is None:
             raise SettingsError(
@@ -197,7 +192,7 @@ class ExportedModel(EncoderBase):
         for file, digest in told["files"].items():
             if _digest(self.path / file) != digest:
                 raise CheckpointError(
-                    f"{self.path / file}: is not the file that {FILE} names; export the run anew"
+                    f"{self.path / file}: is not the file that {EXPORT_FILE} names; export the run anew"
                 )
         return self.path / str(told["file"])
 

@@ -35,7 +35,8 @@ from limner.inference.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from limner.inference.trained import RUN_FILE, TrainedModel, checkpoint_path, load_model, read_listing
+from limner.inference.source import RUN_FILE
+from limner.inference.trained import TrainedModel, checkpoint_path, load_model, read_listing
 
 CHECKPOINT = "model.safetensors"
 """The checkpoint of a published run; the hub looks for this name."""

@@ -11,7 +11,7 @@ from typing import Any
 from limner.durable import read_json
 from limner.errors import CheckpointError, SettingsError
 from limner.inference.checkpoint import CALLED
-from limner.inference.import_model import SENTENCE_TRANSFORMER, import_pair, write_imported
+from limner.inference.import_model import import_pair, write_imported
 from limner.inference.provenance import versions
 from limner.inference.sentence_transformer import (
     SIDE,
@@ -19,6 +19,7 @@ from limner.inference.sentence_transformer import (
     library,
     open_folder,
 )
+from limner.inference.source import SENTENCE_TRANSFORMER
 from limner.inference.trained import TrainedModel, load_model
 from limner.models.known import weight_terms
 from limner.models.pretrained_source import (

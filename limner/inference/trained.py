@@ -41,6 +41,7 @@ from limner.inference.precision import (
     measuring_precision,
 )
 from limner.inference.rerankers import reranker_of
+from limner.inference.source import RUN_FILE, SourceKind, kind_of
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.registry import ModelSettings, build_network
@@ -55,11 +56,12 @@ class _Model(Settings):
     """The network."""
 
 
-RUN_FILE = "run.json"
-"""Names the chosen checkpoint of a run folder and those of its stages."""
-
-# as `limner.export.exported`, a later layer, has it
-_EXPORT_FILE = "export.json"
+_NO_RUN: dict[SourceKind | None, str] = {
+    "export": "an export, which indexes and searches only; give the run that it was made of",
+    "pretrained": "a pretrained model and no run; a pair is made one by `limner import`",
+    "sentence-transformers": "a name of sentence-transformers and no run; it is made one by `limner import`",
+    None: f"no trained run here ({RUN_FILE} is missing); train one with `limner train`",
+}
 
 STATE_FILE = "last.safetensors"
 """The state of a training (`limner.training.state`); a run is used without it, too."""
@@ -334,14 +336,8 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
         # older runs have none
         digests = dict(listing.get("digests", {}))
     except FileNotFoundError:
-        if (folder / _EXPORT_FILE).is_file():
-            raise CheckpointError(
-                f"{folder}: an export, which indexes and searches only; give the run that it was made of"
-            ) from None
-        raise CheckpointError(
-            f"{folder}: no trained run here ({RUN_FILE} is missing); train one with `limner train`"
-        ) from None
-    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise CheckpointError(f"{folder}: {_NO_RUN.get(kind_of(folder), _NO_RUN[None])}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise CheckpointError(f"{folder / RUN_FILE}: damaged ({error}); resume the run to mend it") from None
     finished = bool(listing.get("finished")) | _compared_with_state(folder, listing)
     if stage is not None and stage not in stages:

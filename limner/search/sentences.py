@@ -16,10 +16,10 @@ from jaxtyping import Float
 from limner.errors import DataError, SettingsError
 from limner.search.commits import column_sum
 from limner.search.entry import key_of
+from limner.search.kept_model import as_stored
 from limner.search.row_digests import DIGEST
 from limner.search.snapshot import Snapshot
 from limner.search.store_files import StoreFiles
-from limner.search.stored_model import as_stored
 from limner.search.table import matrix_of, with_vectors
 from limner.search.vectors import Vectors
 from limner.types import Encoder

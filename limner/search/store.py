@@ -31,12 +31,12 @@ from limner.search.erase import erase
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
+from limner.search.kept_model import as_stored, load_stored_model
 from limner.search.manifest import IN_STORE
 from limner.search.query_vectors import Compose
 from limner.search.store_calibration import calibration_for
 from limner.search.store_files import StoreFiles
 from limner.search.store_path import StorePath, is_remote
-from limner.search.stored_model import as_stored, load_stored_model
 from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,

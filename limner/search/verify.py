@@ -182,7 +182,7 @@ def _verify_calibration(findings: _Findings, files: StoreFiles) -> None:
 def _verify_model(findings: _Findings, files: StoreFiles) -> None:
     # here: what a store without a model need not wait for
     from limner.inference.calibration_file import load_calibration
-    from limner.search.stored_model import load_stored_model
+    from limner.search.kept_model import load_stored_model
 
     try:
         model = load_stored_model(files.run, files, device="cpu")

@@ -11,12 +11,13 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import load_export
-from limner.export.run import CalibrationRows, export_run
+from limner.export.int8 import CalibrationRows
+from limner.export.run import export_run
 from limner.inference.trained import load_model
+from limner.search.kept_model import load_stored_model
 from limner.search.manifest import IN_STORE
 from limner.search.repair import repair
 from limner.search.store_files import StoreFiles
-from limner.search.stored_model import load_stored_model
 from limner.search.verify import verify
 from tests.export.needs import run_without_torch, without_torch
 

@@ -29,7 +29,8 @@ from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint
 from limner.inference.evaluate_composed import evaluate_composed
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.learnt_images import knows_what_it_learnt, learnt_from, learnt_tensors, named_by
-from limner.inference.trained import RUN_FILE, STATE_FILE, TrainedModel, checkpoint_path
+from limner.inference.source import RUN_FILE
+from limner.inference.trained import STATE_FILE, TrainedModel, checkpoint_path
 from limner.training.loop import train
 from limner.training.prepare import prepare
 from tests.toy import toy_recipe

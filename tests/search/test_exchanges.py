@@ -19,7 +19,7 @@ from limner.inference.calibration_file import FILE
 from limner.search.calibration import write_store_calibration
 from limner.search.erase import erase
 from limner.search.index import index_pictures
-from limner.search.kept_model import keep_model
+from limner.search.kept_model import keep
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_files import StoreFiles, store_for
 from limner.search.verify import verify
@@ -46,7 +46,7 @@ def build(folder: Path, first: int, offset: float, earlier: Path | None = None) 
     run = folder / "run"
     shutil.copytree(RUN, run)
     model = limner.load(run, device="cpu", precision="fp32")
-    files = store_for(model, run, folder / "store", regions=True, keep=lambda place: keep_model(model, place))
+    files = store_for(model, run, folder / "store", regions=True, keep=lambda place: keep(model, place))
     pictures = [draw(folder / "pictures" / f"{number}.png", number) for number in range(first, first + 6)]
     index_pictures(model, files, pictures[:3], metadata={str(path): {"camera": 7} for path in pictures[:3]})
     SentenceTable(files).index(model, [Sentence("a red square")])
