@@ -273,9 +273,9 @@ def main() -> None:
                 options = {key: value for key, value in vars(given).items() if key not in ("store", "quick")}
                 tries = asyncio.run(attacked(address, prefix, name, token, **options))
                 slowest = round(max(seconds for _, seconds in tries), 3)
-                told = {"answers": Counter(outcome for outcome, _ in tries), "slowest_seconds": slowest}
-                seen[f"{proxy}, {name}"] = told
-                print(proxy, name, dict(told["answers"]), f"slowest {slowest:.2f} s", sep="  ", flush=True)
+                answers = Counter(outcome for outcome, _ in tries)
+                seen[f"{proxy}, {name}"] = {"answers": answers, "slowest_seconds": slowest}
+                print(proxy, name, dict(answers), f"slowest {slowest:.2f} s", sep="  ", flush=True)
                 time.sleep(1)
     if not given.quick:
         write("slow_clients", {**vars(given), "store": "given", "seen": seen})
