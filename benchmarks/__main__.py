@@ -21,7 +21,7 @@ NEEDS = {
     "rolling_servers": "needs moto's S3 server, in an environment of its own",
     "seen_captions": "needs data: four sets of captions, and MiniLM",
     "site_in_browser": "needs a store, its site and Chromium",
-    "slow_clients": "needs a store",
+    "slow_clients": "needs a store, nginx and Caddy",
     "suspicious_captions": "needs data, and a run",
 }
 """What scripts need that is not there in a clean clone."""

@@ -38,10 +38,10 @@ from limner.search.cluster import connected, loader
 with nullcontext() if by == "plain" else connected("local") as cluster:
     from limner.inference import load_model
     from limner.search.index import index_pictures
-    from limner.search.with_model import store_of_run
+    from limner.search.open_source import store_of
 
     model = load_model(run, device="cpu")
-    files = store_of_run(model, run, store)
+    files = store_of(model, run, store)
     workers = None
     if cluster is not None:
         workers = cluster.workers(loader(model, cpu=True), model.fingerprint, cpu=True)

@@ -59,7 +59,7 @@ WAYS = {
         ("limner/search/store_path.py", "StorePath", "reads the store's files, from a disk or S3"),
         ("limner/search/manifest.py", "read_manifest", "says which generation is current"),
         ("limner/settings.py", "Settings", "checks what the manifest says"),
-        ("limner/sealed_json.py", "opened", "compares it with its digest"),
+        ("limner/durable.py", "opened", "compares it with its digest"),
         ("limner/search/commits.py", "Commits", "says whether there is a commit that was not read"),
         ("limner/search/integrity.py", "Integrity", "says whether files were changed beside the commits"),
         ("limner/search/table.py", "Table", "has the version of the rows"),

@@ -1,8 +1,8 @@
 """Models whose fields have a docstring each, which their JSON schema tells.
 
 pydantic's own way, `use_attribute_docstrings`, tokenizes the source of every class when it is defined: a tenth of what
-one search from the command line takes, by profile. Here a module's source is parsed once, when a schema or a page asks
-for it. Models of `limner.server` alone keep pydantic's way: no search imports them.
+one search from the command line takes, by profile, and 0.06 to 0.12 s of the 0.34 s that its imports take without torch
+(2026-11-28). Here a module's source is parsed once, when a schema or a page asks for it.
 """
 
 import ast

@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-from limner.inference.trained import RUN_FILE, STATE_FILE
-from limner.sealed_json import opened, sealed
+from limner.durable import opened, sealed
+from limner.inference.source import RUN_FILE
+from limner.inference.trained import STATE_FILE
 
 
 def going_on(run: Path) -> None:

@@ -16,7 +16,7 @@ ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types"},
-    {"documented", "plugins", "sealed_json", "tables"},
+    {"documented", "durable", "plugins", "tables"},
     {"settings", "wire"},
     {"store_reports", "judgements", "conditions"},
     {"requests"},

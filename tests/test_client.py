@@ -184,7 +184,7 @@ def test_answers_of_something_else(answer: str) -> None:
 
     app = FastAPI()
     app.state.turn_away, app.state.stopping = (lambda code: None), (lambda: None)
-    app.state.knows, app.state.refused = None, lambda reason: None
+    app.state.refused = lambda reason: None
     app.mount("/", other)
     with running(app) as url, Client(url) as client:
         for call in (

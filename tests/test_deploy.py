@@ -15,6 +15,7 @@ import httpx
 import pytest
 import yaml
 
+from benchmarks.slow_clients import behind, program_of, temporary_folders
 from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.configuration import read_settings
@@ -33,12 +34,12 @@ GIVEN = {
     "LIMNER_ETC": "/etc/l",
 }
 """What compose.yaml needs in the environment."""
+JSON = {"Content-Type": "application/json"}
 
 
 def tool(name: str) -> str:
     """A program, or the end of the test that needs it."""
-    # Debian's place of servers, which users have not in their PATH
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+    found = program_of(name)
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found
@@ -97,42 +98,28 @@ def test_systemd_reads_the_units_of_the_page(tmp_path: Path) -> None:
     }
 
 
-def test_nginx_reads_the_site_of_the_page(tmp_path: Path) -> None:
+def test_nginx_reads_its_file_with_a_certificate(tmp_path: Path) -> None:
     program, openssl = tool("nginx"), tool("openssl")
-    (site,) = re.findall(r"^```nginx\n(.*?)^```", TEAM, flags=re.MULTILINE | re.DOTALL)
-    certificate, key = tmp_path / "pictures.pem", tmp_path / "pictures.key"
-    made = [
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-subj",
-        "/CN=x",
-        "-keyout",
-        str(key),
-        "-out",
-        str(certificate),
-    ]
-    subprocess.run([openssl, *made], check=True, capture_output=True)
+    made = "req -x509 -newkey rsa:2048 -nodes -subj /CN=x -keyout pictures.key -out pictures.pem"
+    subprocess.run([openssl, *made.split()], cwd=tmp_path, check=True, capture_output=True)
+    text = (DEPLOY / "nginx.conf").read_text()
+    # whoever runs the tests may have no right to these
     for name, ours in (
-        ("/etc/ssl/pictures.pem", certificate),
-        ("/etc/ssl/private/pictures.key", key),
-        ("/etc/nginx/limner.conf", DEPLOY / "nginx.conf"),
+        ("/etc/ssl/pictures.pem", f"{tmp_path}/pictures.pem"),
+        ("/etc/ssl/private/pictures.key", f"{tmp_path}/pictures.key"),
+        ("/run/nginx.pid", f"{tmp_path}/pid"),
+        ("/var/log/nginx/error.log", f"{tmp_path}/errors"),
         ("listen 443 ssl", f"listen unix:{tmp_path}/listening ssl"),
+        ("access_log off;", f"access_log off; {temporary_folders(tmp_path)}"),
     ):
-        assert site.count(name) == 1, name
-        site = site.replace(name, str(ours))
-    config = tmp_path / "nginx.conf"
-    folders = " ".join(
-        f"{kind}_temp_path {tmp_path}/{kind};"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    config.write_text(
-        f"pid {tmp_path}/pid; error_log {tmp_path}/errors;\nevents {{}}\nhttp {{ {folders}\n{site}\n}}\n"
-    )
+        assert text.count(name) == 1, name
+        text = text.replace(name, ours)
+    (tmp_path / "nginx.conf").write_text(text)
     done = subprocess.run(
-        [program, "-p", tmp_path, "-c", config, "-t"], capture_output=True, text=True, check=False
+        [program, "-p", tmp_path, "-c", tmp_path / "nginx.conf", "-t"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -164,40 +151,27 @@ def _version(program: str) -> int:
 
 @pytest.mark.parametrize("on_a_file", [False, True])
 def test_nginx_before_a_server(tmp_path: Path, on_a_file: bool) -> None:
-    program = tool("nginx")
+    tool("nginx")
+    assert "server unix:/run/limner/limner.sock" in (DEPLOY / "nginx.conf").read_text()
     settings = ServerSettings(root_path="/photos")
     store = Store(toy_engine(tmp_path))
     file = tmp_path / "limner.sock" if on_a_file else None
     proxy = "unix" if on_a_file else "127.0.0.1"
-    with running(create_app(store, settings), settings, proxy, file) as url:
-        site = (DEPLOY / "nginx.conf").read_text()
-        assert "http://unix:/run/limner/limner.sock;" in site
-        site = site.replace("http://127.0.0.1:8000", f"http://{url}" if on_a_file else url)
-        listening = tmp_path / "listening"
-        folders = " ".join(
-            f"{kind}_temp_path {tmp_path}/{kind};"
-            for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-        )
-        config = tmp_path / "nginx.conf"
-        config.write_text(
-            f"daemon off; master_process off; pid {tmp_path}/pid; error_log {tmp_path}/errors;\n"
-            f"events {{}}\nhttp {{ access_log off; {folders}\n"
-            f"server {{ listen unix:{listening}; server_name localhost;\n{site}\n}} }}\n"
-        )
-        started = [program, "-p", str(tmp_path), "-c", str(config)]
-        subprocess.run([*started, "-t"], check=True, capture_output=True)
-        with subprocess.Popen(started, stderr=subprocess.DEVNULL) as nginx:
-            try:
-                transport = httpx.HTTPTransport(uds=str(listening), retries=5)
-                with httpx.Client(transport=transport, base_url="http://localhost") as client:
-                    page = client.get("/photos", follow_redirects=True)
-                    assert (page.status_code, page.url.path) == (200, "/photos/")
-                    assert client.get("/photos/page/style.css").status_code == 200
-                    found = client.post("/photos/v1/search", json={"text": "a square", "k": 1}).json()
-                    assert found["total"] == COUNT
-                    assert client.get("/v1/info").status_code == 404
-            finally:
-                nginx.terminate()
+    with (
+        running(create_app(store, settings), settings, proxy, file) as url,
+        behind("nginx", url, tmp_path) as (host, port),
+        httpx.Client(base_url=f"http://{host}:{port}") as client,
+    ):
+        page = client.get("/photos", follow_redirects=True)
+        assert (page.status_code, page.url.path) == (200, "/photos/")
+        assert client.get("/photos/page/style.css").status_code == 200
+        found = client.post("/photos/v1/search", json={"text": "a square", "k": 1}).json()
+        assert found["total"] == COUNT
+        # a body without its length, as a program may stream it
+        assert client.post(
+            "/photos/v1/search", content=iter([b'{"text": ', b'"a"}']), headers=JSON
+        ).is_success
+        assert client.get("/v1/info").status_code == 404
 
 
 # the container, which nothing here can run: its files are read by the programs that there are
@@ -304,39 +278,20 @@ def test_its_health_check_is_that_of_a_server(tmp_path: Path) -> None:
 
 
 def test_caddy_before_a_server(tmp_path: Path) -> None:
-    program = tool("caddy")
-    text = (DEPLOY / "Caddyfile").read_text()
-    file, outside = tmp_path / "limner.sock", tmp_path / "outside"
-    environment = {
-        **os.environ,
-        "HOME": str(tmp_path),
-        "XDG_DATA_HOME": str(tmp_path),
-        "XDG_CONFIG_HOME": str(tmp_path),
-    }
-    command = [program, "validate", "--config", str(DEPLOY / "Caddyfile"), "--adapter", "caddyfile"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    # the same behind a socket file without TLS, so that no port and no certificate is needed
-    site = text.replace("{$LIMNER_HOST:localhost} {", f"http://localhost {{\n\tbind unix/{outside}")
-    site = site.replace("unix//run/limner/limner.sock", f"unix/{file}")
-    assert site.count("unix/") == 2
-    config = tmp_path / "Caddyfile"
-    config.write_text(f"{{\n\tadmin off\n}}\n{site}")
+    tool("caddy")
+    file = tmp_path / "limner.sock"
     settings, log = ServerSettings(audit=tmp_path / "audit"), tmp_path / "audit"
-    started = [program, "run", "--config", str(config), "--adapter", "caddyfile"]
     with (
-        running(create_app(Store(toy_engine(tmp_path)), settings), settings, "unix", file),
-        subprocess.Popen(started, env=environment, stderr=subprocess.DEVNULL) as caddy,
+        running(create_app(Store(toy_engine(tmp_path)), settings), settings, "unix", file) as url,
+        behind("caddy", url, tmp_path) as (_, port),
+        httpx.Client(base_url=f"http://localhost:{port}") as client,
     ):
-        try:
-            transport = httpx.HTTPTransport(uds=str(outside), retries=8)
-            with httpx.Client(transport=transport, base_url="http://localhost") as client:
-                assert client.get("/").status_code == 200
-                forged = {"X-Forwarded-For": "192.0.2.7"}
-                found = client.post("/v1/search", json={"text": "a square", "k": 1}, headers=forged)
-                assert found.json()["total"] == COUNT
-        finally:
-            caddy.terminate()
+        assert client.get("/").status_code == 200
+        forged = {"X-Forwarded-For": "192.0.2.7", "Authorization": "Bearer 0123456789abcdef"}
+        for headers in (forged, {"X-Forwarded-For": "192.0.2.7"}):
+            found = client.post("/v1/search", json={"text": "a square", "k": 1}, headers=headers)
+            assert found.json()["total"] == COUNT
+        assert client.post("/v1/search", content=iter([b'{"text": ', b'"a"}']), headers=JSON).is_success
     # whoever claims another address keeps its own
     assert "192.0.2.7" not in log.read_text()
 

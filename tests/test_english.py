@@ -1,7 +1,8 @@
-"""Docstrings, help texts and pages keep to plain English, as far as a test can see it (CONTRIBUTING.md)."""
+"""Docstrings, comments, help texts and pages keep to plain English, as far as a test can see it (CONTRIBUTING.md)."""
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,22 @@ def _strings(file: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
+def _comments(file: Path) -> Iterator[tuple[int, str]]:
+    """Comments with their lines; lines that follow each other are one text, since a phrase may break between them."""
+    last, text = 0, ""
+    with file.open(encoding="utf-8") as lines:
+        for token in tokenize.generate_tokens(lines.readline):
+            if token.type == tokenize.COMMENT:
+                line, more = token.start[0], token.string.lstrip("# ")
+                if line == last + 1 and text:
+                    text += f" {more}"
+                else:
+                    yield last, text
+                    text = more
+                last = line
+    yield last, text
+
+
 def _docstrings(file: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         body = getattr(node, "body", None)  # of a lambda or a conditional expression it is no list
@@ -64,7 +81,7 @@ def test_docstrings_say_what_a_thing_does_or_is(file: Path) -> None:
 def test_texts_are_plain(file: Path) -> None:
     wrong = [
         f"{file.relative_to(ROOT)}:{line}: {found}"
-        for line, text in _strings(file)
+        for line, text in (*_strings(file), *_comments(file))
         for found in _unplain(text)
     ]
     assert not wrong
@@ -86,4 +103,6 @@ def test_the_samples_are_found() -> None:
         "None where there is none.",
     ):
         assert _unplain(sample), sample
+    commented = ROOT / "limner" / "durable.py"
+    assert any("before the rename, or the name" in text for _, text in _comments(commented))
     assert not _unplain("None if the store has no sentences; this is not there to be found.")

@@ -12,6 +12,7 @@ from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, DataSource
 from limner.cli.schemas_of_measures import AblationTable
+from limner.durable import write_text
 from limner.errors import SettingsError
 
 # for annotations alone: at run time these bring torch, and `limner ablate --help` starts without it
@@ -79,7 +80,6 @@ def ablate_command(
     from limner.data.splits import split_source
     from limner.figures.ablation_changes import ablation_figure, read_table
     from limner.figures.style import write_figure
-    from limner.inference.checkpoint import write_text
     from limner.recipes.ablations import get_table, variants
     from limner.recipes.change import change
     from limner.recipes.registry import get_recipe

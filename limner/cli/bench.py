@@ -11,6 +11,7 @@ from limner.cli.contract import command, group
 from limner.cli.options import Arithmetic, Cpu, Report, Rerank, Stage, device, first
 from limner.cli.options import precision as chosen_precision
 from limner.cli.schemas_of_measures import BenchReport
+from limner.durable import write_text
 from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -87,7 +88,6 @@ def bench_command(
     report = None
     if model is not None:
         from limner.evaluation.minimal_pairs import render_pairs
-        from limner.inference.checkpoint import write_text
 
         report = (
             _of_run(model, chosen, rerank, save, how)

@@ -48,9 +48,9 @@ def cite_command(
 
 
 def _is_run(name: str) -> bool:
-    from limner.inference.hub_runs import is_hub_name
+    from limner.inference.source import kind_of
 
-    return is_hub_name(name) or Path(name).is_dir()
+    return kind_of(name) is not None or Path(name).is_dir()
 
 
 def _of_recipe(name: str) -> "tuple[Recipe, tuple[str, ...]]":

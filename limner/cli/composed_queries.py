@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.schemas_of_measures import ComposedMeasures
+from limner.durable import write_text
 from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ def evaluate_composed_queries(
     from limner.data.readers.composed import open_composed
     from limner.evaluation.composed import render_composed
     from limner.inference import load_model
-    from limner.inference.checkpoint import write_text
     from limner.inference.composing import expect_inversion, read_inversion
     from limner.inference.evaluate_composed import evaluate_composed
 
@@ -71,7 +71,6 @@ def _choosing(source: str, split: str) -> "ComposedSet | None":
 
 def _submit(run: "TrainedModel", composed: "ComposedSet", folder: Path) -> ComposedMeasures:
     """Write the rankings in the form of CIRR's server."""
-    from limner.inference.checkpoint import write_text
     from limner.inference.composing import expect_inversion
     from limner.inference.evaluate_composed import COMPOSED, encode_composed, queries_of, submission
 

@@ -39,6 +39,7 @@ from limner.cli.schemas_of_measures import (
     TransferReport,
     of_report,
 )
+from limner.durable import write_text
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -113,7 +114,6 @@ def evaluate_command(
     from limner.evaluation.report import render
     from limner.evaluation.trec import expect_one_ranking, write_trec
     from limner.inference import load_model
-    from limner.inference.checkpoint import write_text
     from limner.inference.evaluate_run import evaluate_run
     from limner.inference.learnt_images import knows_what_it_learnt
 
@@ -227,7 +227,6 @@ def _transfer(
     from limner.evaluation.protocols import find_protocol
     from limner.evaluation.report import render_transfer
     from limner.inference import load_model
-    from limner.inference.checkpoint import write_text
     from limner.inference.evaluate_run import evaluate_run
     from limner.inference.learnt_images import knows_what_it_learnt
 
@@ -270,7 +269,6 @@ def _explanations(
     from limner.demo.people.truth import truth_of
     from limner.evaluation.explanations import render
     from limner.inference import load_model
-    from limner.inference.checkpoint import write_text
     from limner.inference.evaluate_explanations import evaluate_explanations
 
     loaded = load_model(run, **how)

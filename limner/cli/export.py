@@ -9,12 +9,14 @@ from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import RunFolder, Stage
 from limner.cli.schemas_of_exports import ExportedRun
+from limner.durable import expect_new, write_text
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from limner.data.records import Dataset
+    from limner.export.int8 import CalibrationRows
     from limner.export.report import Exported, ExportReport
-    from limner.export.run import CalibrationRows, ExportFormat
+    from limner.export.run import ExportFormat
     from limner.export.split_report import Recall
     from limner.inference import TrainedModel
     from limner.types import Reranker
@@ -63,7 +65,6 @@ def export_command(
     time.
     """
     from limner.data.readers import open_dataset
-    from limner.export.new_folder import expect_new
     from limner.export.run import FORMATS, export_run
     from limner.export.sessions import openvino_has_bf16
     from limner.inference import load_model
@@ -94,7 +95,6 @@ def export_command(
     report = _report(model, out_folder, form, precision, dataset, split)
     if report is not None:
         from limner.export.report import REPORT_FILE
-        from limner.inference.checkpoint import write_text
 
         write_text(out_folder / REPORT_FILE, report.model_dump_json(indent=2) + "\n")
         _print(out_folder, report)

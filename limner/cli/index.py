@@ -121,8 +121,6 @@ def index_command(
             )
         return _index_vectors(str(run), store, vectors, metadata)
     from limner.data.readers import open_dataset
-    from limner.export.exported import is_export
-    from limner.inference.hub_runs import is_hub_name
     from limner.search.index import check_arguments, index_pictures
     from limner.search.metadata import read_metadata
 
@@ -132,26 +130,11 @@ def index_command(
     if dataset is not None and split is not None:
         dataset.split(split)
     notes = read_metadata(metadata) if metadata is not None else None
-    if is_hub_name(str(run)):
-        if stage is not None:
-            raise SettingsError("--stage: a model of the hub has no stages")
-        if no_model:
-            raise SettingsError(
-                "--no-model: a model of the hub lies in the store; for a store without it index with a run on this "
-                f"machine: of a pair by `limner import {run} RUN`, of a run by `hf download`"
-            )
-        # a run and no pair: it is in the hub's cache, and used as one of this machine
-        run = _run_of_the_hub(str(run), store) or run
     encoder: Encoder
-    how = _how(cpu, engine, precision)
     with connected_to(cluster) as connection:
-        if is_hub_name(str(run)):
-            encoder, opened = _of_the_hub(str(run), store, how, regions=regions)
-        elif is_export(run):
-            _refuse_for_exports(stage=stage, engine=engine, precision=precision, cpu=cpu)
-            encoder, opened = _of_export(run, store, keep_model=not no_model, regions=regions)
-        else:
-            encoder, opened = _of_run(run, store, how, stage=stage, keep_model=not no_model, regions=regions)
+        encoder, opened = _open(
+            run, store, _how(cpu, engine, precision), stage=stage, keep_model=not no_model, regions=regions
+        )
         workers = workers_for(
             connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
         )
@@ -196,12 +179,6 @@ def _say_unused(summary: "IndexReport", metadata: Path | None) -> None:
         )
 
 
-def _run_of_the_hub(source: str, store: Any) -> Path | None:
-    from limner.search.with_model import run_for_store
-
-    return run_for_store(source, store)
-
-
 def _how(cpu: bool, engine: str = "torch", precision: str | None = None) -> dict[str, Any]:
     """The arguments of `load_model` that say how a run computes."""
     return {
@@ -211,100 +188,19 @@ def _how(cpu: bool, engine: str = "torch", precision: str | None = None) -> dict
     }
 
 
-def _of_the_hub(
-    source: str, store: Any, how: dict[str, Any], *, regions: bool | None
-) -> "tuple[TrainedModel, StoreFiles]":
-    from limner.search.with_model import store_with_model
-
-    encoder, opened = store_with_model(source, store, regions=regions, **how)
-    return _in_precision(encoder, opened, how["precision"]), opened
-
-
-def _in_precision(encoder: "TrainedModel", opened: "StoreFiles", asked: str | None) -> "TrainedModel":
-    """A run in the arithmetic of the store. Raises `SettingsError` if another was asked for."""
-    from limner.store.stored_model import as_stored
-
-    stored = opened.manifest.precision
-    if asked is not None and stored not in (None, encoder.precision):
-        raise SettingsError(
-            f"--precision: {opened.folder} holds embeddings in {stored} and goes on in that; leave it out, or index "
-            "into a new folder"
-        )
-    return as_stored(encoder, opened)
-
-
-def _of_run(
-    run: Path,
-    store: Any,
-    how: dict[str, Any],
-    *,
-    stage: str | None = None,
-    keep_model: bool,
-    regions: bool | None = None,
-) -> "tuple[TrainedModel, StoreFiles]":
-    from limner.inference import load_model
-    from limner.search.with_model import store_of_run
-
-    encoder = load_model(run, stage=stage, **how)
-    # a store notes what to load when it is opened: of a stage that is not the best, the checkpoint itself
-    named = run if stage is None else encoder.path
-    opened = store_of_run(encoder, named, store, regions=regions, keep_model=keep_model)
-    _say_not_kept(opened, store, named, keep_model=keep_model)
-    return _in_precision(encoder, opened, how["precision"]), opened
-
-
-def _of_export(
-    export: Path, store: Any, *, keep_model: bool, regions: bool | None = None
-) -> "tuple[ExportedModel, StoreFiles]":
-    """As `_of_run`, without torch."""
-    from limner.export.exported import load_export
-    from limner.store.stored_model import store_of_export
-
-    encoder = load_export(export)
-    opened = store_of_export(encoder, store, regions=regions, keep_model=keep_model)
-    _say_not_kept(opened, store, export, keep_model=keep_model)
-    return encoder, opened
-
-
-def _of_run_or_export(
-    run: Path,
-    store: Any,
-    *,
-    keep_model: bool,
-    cpu: bool,
-    engine: str = "torch",
-    precision: str | None = None,
+def _open(
+    run: Path, store: Any, how: dict[str, Any], *, keep_model: bool, **options: Any
 ) -> "tuple[TrainedModel | ExportedModel, StoreFiles]":
-    from limner.export.exported import is_export
-
-    if is_export(run):
-        _refuse_for_exports(stage=None, engine=engine, precision=precision, cpu=cpu)
-        return _of_export(run, store, keep_model=keep_model)
-    from limner.inference.hub_runs import local_run
-
-    # the store notes the folder: of a run of the hub that in the hub's cache
-    return _of_run(local_run(run), store, _how(cpu, engine, precision), keep_model=keep_model)
-
-
-def _say_not_kept(opened: "StoreFiles", store: Any, run: Path, *, keep_model: bool) -> None:
+    from limner.search.open_source import open_source
     from limner.store.path import is_remote
 
+    encoder, opened = open_source(run, store, keep_model=keep_model, **how, **options)
     if keep_model and is_remote(store) and not opened.has_table:
         # told once, when the store is new: on a disk it would hold the model
-        err.print(f"{store}: an object storage holds no model; the store needs the run {run} where it is")
-
-
-def _refuse_for_exports(*, stage: str | None, engine: str, precision: str | None, cpu: bool) -> None:
-    needless = {
-        "--stage": stage is not None,
-        "--engine": engine != "torch",
-        "--precision": precision is not None,
-        "--cpu": cpu,
-    }
-    if given := [name for name, is_given in needless.items() if is_given]:
-        raise SettingsError(
-            f"{given[0]}: an export is of one stage and arithmetic, and runs on the CPU by its own engine"
+        err.print(
+            f"{store}: an object storage holds no model; the store needs the run {opened.run} where it is"
         )
+    return encoder, opened
 
 
 def _index_dataset(
@@ -325,7 +221,9 @@ def _index_dataset(
 
 @command(app, "index-sentences")
 def index_sentences_command(
-    run: Annotated[Path, typer.Argument(help="Run folder of the model, or an export of it.")],
+    run: Annotated[
+        Path, typer.Argument(help="Run folder of the model, an export of it, or hf:ORG/NAME of the hub.")
+    ],
     store: StoreFolder,
     data: Annotated[
         str, typer.Argument(help="A dataset (FORMAT:PATH), or a text file with one sentence a line.")
@@ -342,7 +240,7 @@ def index_sentences_command(
 
     # before the model: a file that is not there costs no loading
     sentences = _sentences(data, split)
-    encoder, files = _of_run_or_export(run, store, keep_model=not no_model, cpu=cpu)
+    encoder, files = _open(run, store, _how(cpu), keep_model=not no_model)
     opened = SentenceTable(files)
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
@@ -388,7 +286,10 @@ def _sentences(data: str, split: str | None) -> "list[Sentence]":
 @command(app, "reindex")
 def reindex_command(
     store: StoreFolder,
-    run: Annotated[Path, typer.Argument(help="Run folder of the other model, or an export of it.")],
+    run: Annotated[
+        Path,
+        typer.Argument(help="Run folder of the other model, an export of it, or hf:ORG/NAME of the hub."),
+    ],
     new: NewStoreFolder,
     no_model: NoModel = False,
     delete: Annotated[
@@ -411,9 +312,7 @@ def reindex_command(
         # before the model: a store that is not there costs no loading
         old = StoreFiles.open(store)
         # a new folder: vectors of two models cannot be compared, so a store holds one model's
-        encoder, opened = _of_run_or_export(
-            run, new, keep_model=not no_model, cpu=cpu, engine=engine, precision=precision
-        )
+        encoder, opened = _open(run, new, _how(cpu, engine, precision), keep_model=not no_model)
         workers = workers_for(
             connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
         )

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from limner.cli.commands import COMMANDS
-from limner.cli.interrupts import dropped, held_back, taken
+from limner.cli.interrupts import held_back, taken
 from limner.cli.root import app
 from limner.errors import LimnerError
 
@@ -71,14 +71,13 @@ def _run(given: Sequence[str]) -> int:
     try:
         # what a command gave to `typer.Exit`; 130 of a Ctrl-C, about which typer says nothing
         code = app(standalone_mode=False) or 0
-        taken()
     except KeyboardInterrupt:
-        taken()
         code = _STOPPED
     except BrokenPipeError:
         raise
     except Exception as error:
-        if not dropped(error):
+        # after Ctrl-C among imports the error of what came behind them is not what the user asks about
+        if not taken():
             return _explained(error, given)
         code = _STOPPED
     if code == _STOPPED:

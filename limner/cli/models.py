@@ -81,10 +81,10 @@ def import_command(
     The run is used like a trained one, and needs the source no more.
     """
     from limner.inference.checkpoint import CALLED
-    from limner.inference.hub_runs import is_hub_name
-    from limner.inference.import_model import SENTENCE_TRANSFORMER, import_model
+    from limner.inference.import_model import import_model
+    from limner.inference.source import kind_of
 
-    if not is_hub_name(source) and not source.startswith(SENTENCE_TRANSFORMER) and not Path(source).is_dir():
+    if kind_of(source) is None and not Path(source).is_dir():
         raise SettingsError(f"{source}: no such folder; a model of the hub is written hf:ORG/NAME")
     sides = None if size is None else _sides(size)
     err.print(f"reading {source}")

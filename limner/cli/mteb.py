@@ -11,6 +11,7 @@ from limner.cli.contract import command, group
 from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first
 from limner.cli.options import precision as chosen_precision
 from limner.cli.schemas_of_measures import LeaderboardMeasures, LeaderboardTask
+from limner.durable import write_text
 from limner.errors import SettingsError
 
 app = group("MTEB.")
@@ -48,7 +49,6 @@ def mteb_command(
     Data of a task come from the Hugging Face hub, or its cache.
     """
     from limner.inference import load_model
-    from limner.inference.checkpoint import write_text
     from limner.inference.evaluations import note_look
     from limner.mteb import Encoder, Search, expect_fit, find_tasks, library, measure
 

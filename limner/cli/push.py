@@ -1,6 +1,5 @@
 """`limner push`: a run on the Hugging Face hub, or in a folder as it would lie there."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +9,7 @@ from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Stage
 from limner.cli.schemas import Result
+from limner.durable import read_json
 from limner.errors import SettingsError
 
 app = group("Push.")
@@ -198,10 +198,10 @@ def push_command(
 
 def _stated(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = read_json(file)
         if not isinstance(found, dict):
             raise ValueError("no JSON object")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise SettingsError(
             f"--terms {file}: cannot be read ({error}); expected a JSON object by name"
         ) from None

@@ -140,7 +140,7 @@ class CorrelationFigure(FigureFiles):
     backbone: float
     """Mean correlation of two pictures by the backbone's features."""
     embedding: float
-    """The same by the embeddings."""
+    """Mean correlation of two pictures by their embeddings."""
 
 
 class ModelListed(Result):
@@ -161,7 +161,7 @@ class ModelListed(Result):
     flickr30k: tuple[float, float] | None
     """Zero-shot R@1 on Flickr30k's test set in per cent, image→text and text→image."""
     mscoco: tuple[float, float] | None
-    """The same on MSCOCO's 5K test set."""
+    """Zero-shot R@1 on MSCOCO's 5K test set in per cent, image→text and text→image."""
     source: str
     """Where the figures stand."""
     here: bool
@@ -184,7 +184,7 @@ class Imported(Result):
     height: int | None = None
     """Pixels of an image as the model reads it; None where sentence-transformers prepares it, as for the next four."""
     width: int | None = None
-    """The same."""
+    """Pixels of an image as the model reads it."""
     words: int | None = None
     """Tokens of a sentence that are read."""
     tokens: int | None = None

@@ -11,6 +11,7 @@ from limner.cli.console import out, working
 from limner.cli.contract import command, group
 from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, Report, Trec
 from limner.cli.schemas_of_measures import EvaluationReport, TiedFigure, TrecReport, of_report
+from limner.durable import write_text
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ def score_command(
     from limner.evaluation.results_table import ENDINGS, read_results_table
     from limner.evaluation.scores import Overlap
     from limner.evaluation.trec import expect_one_ranking, score_run, write_trec
-    from limner.inference.checkpoint import write_text
     from limner.inference.provenance import versions
 
     chosen = None if measures is None else parse_measures(measures)

@@ -83,7 +83,8 @@ def serve_command(
         log_to(lines=chosen.log_format, level=chosen.log_level)
         if not is_loopback(chosen.host) and chosen.behind_proxy is None:
             err.print(
-                "without a TLS proxy before it, others on the network can read the token and the answers"
+                "strangers belong behind a proxy (docs/server.md#strangers): without one they can read the token and "
+                "the answers on the network, and keep others out by slow connections"
             )
         served = Served(store=folder, pictures=len(opened), url=url_of(listening))
         # whose model would stay in memory after SIGHUP has replaced it

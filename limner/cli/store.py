@@ -329,7 +329,7 @@ def repair_command(
 
     def model() -> "Encoder":
         from limner.search.foreign_vectors import foreign_model
-        from limner.store.stored_model import load_stored_model
+        from limner.store.kept_model import load_stored_model
 
         return foreign_model(opened) or load_stored_model(run or opened.run, opened, device=device(cpu))
 

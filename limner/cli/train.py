@@ -122,13 +122,13 @@ def _imported(start: str, recipe: "Recipe", out_folder: Path) -> Path | None:
     Images have the recipe's size where it has an exact one, such as that of persons, else the pair's own.
     """
     from limner.inference.checkpoint import read_description
-    from limner.inference.hub_runs import is_hub_name, run_of_name
+    from limner.inference.hub_runs import run_of_name
     from limner.inference.import_model import import_model, source_name
-    from limner.inference.trained import RUN_FILE, checkpoint_path
+    from limner.inference.source import RUN_FILE, kind_of
+    from limner.inference.trained import checkpoint_path
 
-    if not is_hub_name(start) and not (
-        (Path(start) / "config.json").is_file() and not (Path(start) / RUN_FILE).exists()
-    ):
+    kind = kind_of(start)
+    if kind not in ("hub", "pretrained"):
         return None
     folder = out_folder.with_name(f"{out_folder.name}-start")
     size = None if isinstance(recipe.images.resize, int) else recipe.images.resize
@@ -140,7 +140,7 @@ def _imported(start: str, recipe: "Recipe", out_folder: Path) -> Path | None:
                 f"{folder}: it is of another pair or size of images; remove it, or give it by --from"
             )
         return folder
-    if is_hub_name(start) and run_of_name(start) is not None:
+    if kind == "hub" and run_of_name(start) is not None:
         return None
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise SettingsError(

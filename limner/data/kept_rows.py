@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt32
 
+from limner.durable import from_json
 from limner.errors import DataError
 
 Checksums = UInt32[np.ndarray, "..."]
@@ -105,7 +106,7 @@ class Note:
         # The first line ends before the first checksum, whatever bytes these have.
         head, _, sums = content[:-4].partition(b"\n")
         try:
-            note = json.loads(head)
+            note = from_json(head)
             shape = tuple(note["shape"])
             rows = np.frombuffer(sums, "<u4").astype(np.uint32).reshape(-1, *shape[1:axes])
             return cls(note["key"], shape, note["dtype"], note["upto"], rows)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from limner.durable import read_json
 from limner.errors import DataError
 from limner.types import ImageSource
 
@@ -119,10 +120,10 @@ def read_pairs(folder: Path) -> PairSet:
     """Read a folder of minimal pairs. Raises `DataError` for a damaged one, and for one whose digest is another."""
     file = folder / FILE
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file)
     except FileNotFoundError:
         raise DataError(f"{folder}: no {FILE} here; `limner bench --write {folder}` writes one") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{file}: not JSON, or damaged ({error})") from None
     try:
         if content["format"] != FORMAT:

@@ -468,10 +468,10 @@ def tokenizer_from_description(description: Mapping[str, Any], content: bytes | 
     if description["kind"] == "words":
         return WordTokenizer([str(word) for word in description["words"]])
     if description["kind"] == "pretrained":
-        # format 2 has it in the description itself
-        text = json.dumps(description["tokenizer"]) if content is None else content.decode()
-        found = PretrainedTokenizer(text, special_tokens=bool(description["special_tokens"]))
-        if content is not None and found.to_description() != description:
+        if content is None:
+            raise SettingsError("its tokenizer.json is missing")
+        found = PretrainedTokenizer(content.decode(), special_tokens=bool(description["special_tokens"]))
+        if found.to_description() != description:
             raise SettingsError("its tokenizer.json is damaged")
         return found
     raise SettingsError(f"expected a tokenizer of kind 'words' or 'pretrained', got {description['kind']!r}")

@@ -14,6 +14,7 @@ from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers
 from limner.demo.colour_baseline import colour_similarity
 from limner.demo.people import OPTIONS_FILE, generate_people
+from limner.durable import write_text
 from limner.errors import DataError, SettingsError
 from limner.evaluation.measures import RecallAt
 from limner.evaluation.ranking import rank_scores
@@ -22,17 +23,17 @@ from limner.evaluation.report import Report, render
 from limner.inference import load_model
 from limner.inference.calibration import calibrate_run, write_calibration
 from limner.inference.calibration_file import load_calibration
-from limner.inference.checkpoint import write_text
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.trained import RUN_FILE, TrainedModel
+from limner.inference.source import RUN_FILE
+from limner.inference.trained import TrainedModel
 from limner.recipes import get_recipe
 from limner.recipes.change import change
 from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
+from limner.search.open_source import store_of
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
-from limner.search.with_model import store_of_run
 from limner.store.files import StoreFiles, has_store
 from limner.store.manifest import check_empty
 from limner.training.log import Event
@@ -92,7 +93,7 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Scr
     _calibrate(run, run_folder, dataset.split("val"), screen)
 
     screen.say("4. Indexing the test people's pictures and sentences")
-    store = store_of_run(run, run_folder, store_folder)
+    store = store_of(run, run_folder, store_folder)
     facts = {
         str(record.image.resolve()): {"identity": record.group, "camera": record.image.parent.name}
         for record in test.records

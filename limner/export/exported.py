@@ -1,7 +1,6 @@
 """An exported model, ready to encode images and sentences without torch: what a search by an export runs on."""
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,14 +13,14 @@ from jaxtyping import Float, Int64, UInt8
 from limner.data.token_rows import longest
 from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings
+from limner.durable import opened, read_json
 from limner.errors import CheckpointError, SettingsError
 from limner.export.reranker import ExportedReranker
 from limner.export.sessions import Engine, Graph, Run, open_graph, open_tower
 from limner.inference.encoder_base import EncoderBase
-from limner.sealed_json import opened
+from limner.inference.source import EXPORT_FILE
 from limner.types import Reranker, TokenBatch, Tokenizer
 
-FILE = "export.json"
 FORMAT = 1
 """Version of the folder's layout."""
 
@@ -38,24 +37,19 @@ _IMAGES = 16
 """Images encoded at once."""
 
 
-def is_export(path: str | Path) -> bool:
-    """True for a folder that `limner export` wrote."""
-    return (Path(path) / FILE).is_file()
-
-
 def read_description(folder: Path) -> dict[str, Any]:
     """Read `export.json`. Raises `CheckpointError` for one that is damaged or of a later format."""
-    file = folder / FILE
+    file = folder / EXPORT_FILE
     try:
-        values: Any = json.loads(file.read_text(encoding="utf-8"))
+        values: Any = read_json(file)
         if isinstance(values, dict) and isinstance(values.get("format"), int) and values["format"] > FORMAT:
             raise CheckpointError(
                 f"{file}: format {values['format']} is newer than this limner's {FORMAT}; upgrade limner"
             )
         return opened(values)
     except FileNotFoundError:
-        raise CheckpointError(f"{folder}: no exported model here ({FILE} is missing)") from None
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"{folder}: no exported model here ({EXPORT_FILE} is missing)") from None
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{file}: damaged ({error}); export the run anew") from None
 
 
@@ -67,7 +61,7 @@ def load_export(folder: str | Path) -> "ExportedModel":
     """
     place = Path(folder)
     found = read_description(place)
-    file = place / FILE
+    file = place / EXPORT_FILE
     try:
         if found["engine"] is None:
             raise SettingsError(
@@ -135,8 +129,7 @@ class ExportedModel(EncoderBase):
     @cached_property
     def reranker(self) -> Reranker | None:
         """The run's, without torch; None for a run that does not re-rank, or only shows where words point."""
-        # exports of before have none
-        told = self.description.get("reranker")
+        told = self.description["reranker"]
         if told is None:
             return None
         return ExportedReranker(told, self.tokenizer, int(self.description["words"]), self._rerank_graph)
@@ -199,7 +192,7 @@ class ExportedModel(EncoderBase):
         for file, digest in told["files"].items():
             if _digest(self.path / file) != digest:
                 raise CheckpointError(
-                    f"{self.path / file}: is not the file that {FILE} names; export the run anew"
+                    f"{self.path / file}: is not the file that {EXPORT_FILE} names; export the run anew"
                 )
         return self.path / str(told["file"])
 

@@ -13,28 +13,25 @@ Source: immich-app/immich, machine-learning/immich_ml/models/clip/textual.py and
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from limner.data.transforms import ImageSettings
 from limner.errors import SettingsError
-from limner.export.int8 import to_int8
+from limner.export.int8 import CalibrationRows, to_int8
 from limner.export.onnx_files import write_onnx
 from limner.export.towers import ImageTower, TextTower
 from limner.export.word_tokenizer import PAD, padded_tokenizer
 from limner.inference.trained import TrainedModel
 from limner.types import PADDING
 
-if TYPE_CHECKING:
-    from limner.export.run import CalibrationRows
-
 
 def write_immich(
     model: TrainedModel,
     folder: Path,
-    calibration: "CalibrationRows | None",
+    calibration: CalibrationRows | None,
     progress: Callable[[str], None],
 ) -> None:
     """Write a run's towers into a folder in immich's layout, in int8 with `calibration`.

@@ -1,6 +1,5 @@
 """Reads an export in immich's layout as its service does, for the report and the tests."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from PIL import Image
 
+from limner.durable import read_json
 from limner.export.sessions import require_onnxruntime
 
 
@@ -74,5 +74,5 @@ class ImmichFolder:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    found: dict[str, Any] = read_json(path)
     return found

@@ -51,11 +51,11 @@ class TowerReport(Settings):
     one_ms: float
     """Milliseconds of one row, the median of five, on this machine; tokenizing is within, decoding is not."""
     torch_one_ms: float
-    """The same of the run in torch, fp32."""
+    """Milliseconds of one row by the run in torch, fp32."""
     batch_ms: float
     """Milliseconds of a batch of 16."""
     torch_batch_ms: float
-    """The same of the run in torch, fp32."""
+    """Milliseconds of a batch of 16 by the run in torch, fp32."""
 
 
 class RerankerReport(Settings):
@@ -72,13 +72,13 @@ class RerankerReport(Settings):
     one_ms: float
     """Milliseconds of one sentence with 20 pictures, as `TowerReport.one_ms`."""
     torch_one_ms: float
-    """The same of the run in torch, fp32."""
+    """Milliseconds of one sentence with 20 pictures by the run in torch, fp32."""
     first: int = Field(ge=1)
     """Pictures, or sentences, that were re-ranked for the figures below: as many as the run does, and at most 20."""
     recall: dict[str, dict[str, float]] | None = None
     """R@1, R@5 and R@10 in percent, re-ranked by the export; None without a dataset."""
     torch_recall: dict[str, dict[str, float]] | None = None
-    """The same of the run in torch, fp32."""
+    """R@1, R@5 and R@10 in percent, re-ranked by the run in torch, fp32."""
 
 
 class ExportReport(Settings):
@@ -103,7 +103,7 @@ class ExportReport(Settings):
     recall: dict[str, dict[str, float]] | None = None
     """R@1, R@5 and R@10 in percent of the export on that split, by direction; None without a dataset."""
     torch_recall: dict[str, dict[str, float]] | None = None
-    """The same of the run in torch, fp32."""
+    """R@1, R@5 and R@10 in percent of the run in torch, fp32."""
 
 
 def compare(

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from limner.export.onnx_files import Example
+from limner.inference.network_reranker import NetworkReranker
 from limner.inference.rerank_co_attention import CoAttentionReranker
 from limner.inference.rerank_late import ATTENTION_SCALE, LateReranker
 from limner.inference.rerank_levels import LevelsReranker
@@ -82,11 +83,15 @@ def rerank_graphs(model: TrainedModel) -> RerankGraphs | None:
     return None
 
 
-def _told(reranker: Any, *, numbers: int, **values: Any) -> dict[str, Any]:
+def _told(reranker: NetworkReranker, *, numbers: int, **values: Any) -> dict[str, Any]:
+    scoring = reranker.scoring
     return {
-        "class_mean": reranker.class_mean,
         "region_shape": list(reranker.region_shape),
         "numbers": numbers,
+        "weights": list(scoring.weights),
+        "confidence": "sigmoid" if scoring.highest is None else scoring.highest,
+        "reader": scoring.reader,
+        "words_shown": "alphanumeric" if scoring.alphanumeric else "all",
         **values,
     }
 
@@ -120,9 +125,6 @@ def _co_attention(reranker: CoAttentionReranker) -> RerankGraphs:
         told=_told(
             reranker,
             numbers=rows * columns * settings.spatial_dim,
-            weights=[0.0, 1.0],
-            confidence="sigmoid",
-            reader="step",
         ),
     )
 
@@ -165,7 +167,6 @@ def _levels(reranker: LevelsReranker) -> RerankGraphs:
     selected = {"of_regions": settings.local.k_of_item, "of_words": settings.local.k_of_region}
     attentions = [name for name, k in selected.items() if "word" in model.levels and k is not None]
     rows, columns, _ = reranker.region_shape
-    weights = settings.scores
     return RerankGraphs(
         _Regions(model.backbone, _Cut(reranker)),
         _ProjectedSentences(model),
@@ -177,11 +178,8 @@ def _levels(reranker: LevelsReranker) -> RerankGraphs:
         told=_told(
             reranker,
             numbers=rows * columns * settings.local.hidden,
-            weights=[weights.sentence, 1.0],
-            confidence=weights.sentence + sum(getattr(weights, level) for level in model.levels),
             # so many are selected, which a row must have places for
             least_words=settings.local.k_of_region or 1,
-            reader="region",
         ),
     )
 
@@ -251,13 +249,8 @@ def _late(reranker: LateReranker) -> RerankGraphs:
         told=_told(
             reranker,
             numbers=rows * columns,
-            weights=[1.0, reranker.late.settings.weight],
-            confidence=1 + reranker.late.settings.weight,
-            reader="step",
             # as a store keeps regions
             words_in_half=True,
-            # punctuation has no place of its own to point to
-            words_shown="alphanumeric",
         ),
     )
 

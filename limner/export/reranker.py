@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from limner.data.token_rows import by_word, longest
+from limner.data.token_rows import longest
 from limner.errors import DataError, SettingsError
 from limner.export.sessions import Graph
 from limner.inference.anchored_pairs import anchored_pairs
-from limner.types import PairScorer, RegionFeatures, RerankScores, TokenBatch, Tokenizer
+from limner.inference.reranker_base import Attended, RerankerBase, Scoring
+from limner.types import RegionFeatures, TokenBatch, Tokenizer
 
 PARTS = ("regions", "sentence", "pairs")
 """The three graphs: of pictures, of sentences, and of pairs of both."""
@@ -30,7 +31,7 @@ _SENTENCES = 256
 
 
 @dataclass(frozen=True, eq=False)
-class ExportedReranker:
+class ExportedReranker(RerankerBase):
     """A `limner.types.Reranker` of three graphs, whichever kind of reranker they were recorded of.
 
     - `told`: what `export.json` says of it: `region_shape`, `weights` of similarity and logit in a score, `confidence`
@@ -44,10 +45,12 @@ class ExportedReranker:
     load: Callable[[str], Graph]
 
     @property
-    def class_mean(self) -> Literal["confidences", "scores"]:
+    def scoring(self) -> Scoring:
         """As of the run's reranker."""
-        found: Literal["confidences", "scores"] = self.told["class_mean"]
-        return found
+        told, (similarity, logit) = self.told, self.told["weights"]
+        highest = None if told["confidence"] == "sigmoid" else float(told["confidence"])
+        shown = told.get("words_shown") == "alphanumeric"
+        return Scoring((similarity, logit), highest, told["reader"], shown)
 
     @property
     def region_shape(self) -> tuple[int, int, int]:
@@ -80,54 +83,12 @@ class ExportedReranker:
         """An export reads no cache of training. Raises `SettingsError`."""
         raise SettingsError("an exported model reads pictures, not a training's feature cache")
 
-    def rerank(self, sentence: str, regions: RegionFeatures) -> RerankScores:
-        """Score a sentence with every image, and say where both look, as the run's reranker does."""
-        read = self._tokenized([sentence], words=True)
-        assert read.words is not None
-        words = [word for word in read.words[0] if word.tokens]
-        if self.told.get("words_shown") == "alphanumeric":
-            words = [word for word in words if any(map(str.isalnum, word.text))]
+    def _attended(self, regions: RegionFeatures, read: TokenBatch) -> Attended:
         found = self._pairs(regions, self._parts(read))
-        known = tuple(word.text for word in words)
-        of_regions, of_words = found.get("of_regions"), found.get("of_words")
-        if of_regions is not None:
-            # each token's attention sums to 1, so that of a word of several is their mean; below, what all give it
-            of_regions = by_word(of_regions[:, 0], words, 1, mean=True)
-            of_regions = of_regions.reshape(len(regions), len(words), *regions.shape[1:3])
-        if of_words is not None:
-            of_words = by_word(of_words[:, 0], words, 2)
-        return RerankScores(found["logits"][:, 0], known, of_regions, of_words, self.told["reader"])
-
-    def pair_scorer(
-        self,
-        images: Float[np.ndarray, "images dim"],
-        texts: Float[np.ndarray, "sentences dim"],
-        regions: RegionFeatures,
-        sentences: Sequence[str],
-    ) -> PairScorer:
-        """Scores of pairs given by positions; each sentence is encoded once a call."""
-        read = self._tokenized(sentences)
-
-        def score(
-            of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
-        ) -> Float[np.ndarray, " pairs"]:
-            logits = self._of_pairs(regions, read, of_images, of_sentences)
-            return self.scores(np.einsum("pd,pd->p", images[of_images], texts[of_sentences]), logits)
-
-        return score
-
-    def scores(
-        self, similarities: Float[np.ndarray, " images"], logits: Float[np.ndarray, " images"]
-    ) -> Float[np.ndarray, " images"]:
-        """The weighted sum of both."""
-        similarity, logit = self.told["weights"]
-        return np.asarray(similarity * similarities + logit * logits, np.float32)
-
-    def confidences(self, scores: Float[np.ndarray, " images"]) -> Float[np.ndarray, " images"]:
-        """A cross-encoder's probability, or the weighted mean of what is summed, at least 0."""
-        if self.told["confidence"] == "sigmoid":
-            return 1 / (1 + np.exp(-scores.astype(np.float64)))
-        return np.asarray(np.clip(scores / max(self.told["confidence"], 1e-9), 0, 1))
+        of_regions, of_words = (
+            None if found.get(name) is None else found[name][:, 0] for name in ("of_regions", "of_words")
+        )
+        return found["logits"][:, 0], of_regions, of_words
 
     def _tokenized(self, sentences: Sequence[str], *, words: bool = False) -> TokenBatch:
         return self.tokenizer.encode(sentences, self.length, phrases=self.told["phrases"], words=words)
@@ -158,7 +119,7 @@ class ExportedReranker:
         ]
         return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
 
-    def _of_pairs(
+    def logits(
         self,
         regions: RegionFeatures,
         read: TokenBatch,

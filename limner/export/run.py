@@ -1,21 +1,21 @@
 """Exports a run: its two towers, reranker, tokenizer and preprocessing in a folder that other programs read."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
 from torch import nn
 
+from limner.durable import expect_new, sealed, whole_folder
 from limner.errors import SettingsError
-from limner.export.exported import FILE, FORMAT, RERANK_FILES, TOKENIZER_FILE
-from limner.export.int8 import to_int8
-from limner.export.new_folder import expect_new, new_folder
+from limner.export.exported import FORMAT, RERANK_FILES, TOKENIZER_FILE
+from limner.export.immich import write_immich
+from limner.export.int8 import CalibrationRows, to_int8
 from limner.export.onnx_files import (
     Example,
     put_weights_beside,
@@ -27,18 +27,18 @@ from limner.export.onnx_files import (
 from limner.export.recurrent import with_recorded_lstms
 from limner.export.rerank_graphs import RerankGraphs, rerank_graphs
 from limner.export.reranker import PARTS, PIXELS
+from limner.export.sentence_transformers import write_sentence_transformers
 from limner.export.sessions import require_onnxruntime
 from limner.export.towers import ImageTower, TextTower
 from limner.export.word_tokenizer import require_tokenizers
 from limner.inference.calibration_file import FILE as CALIBRATION
 from limner.inference.calibration_file import calibration_text, load_calibration
 from limner.inference.openvino_library import require_openvino
+from limner.inference.source import EXPORT_FILE
 from limner.inference.trained import TrainedModel
-from limner.sealed_json import sealed
 from limner.types import PADDING
 
 ExportFormat = Literal["onnx", "openvino", "sentence-transformers", "immich"]
-FORMATS: tuple[str, ...] = get_args(ExportFormat)
 
 TOKENS = "token_ids"
 """Name of the input of what reads sentences."""
@@ -51,10 +51,15 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
-class CalibrationRows:
-    """Pictures as `prepare_image` gives them, by which int8 chooses its scales."""
+class _Job:
+    """An export that is written into an empty folder."""
 
-    pixels: UInt8[np.ndarray, "images height width 3"]
+    model: TrainedModel
+    folder: Path
+    format: str
+    calibration: CalibrationRows | None
+    bf16: bool
+    progress: Progress
 
 
 def export_run(
@@ -75,58 +80,38 @@ def export_run(
     expect_new(folder, "the export")
     if format not in FORMATS:
         raise SettingsError(f"format: expected {', '.join(FORMATS)}, got {format[:40]!r}")
-    if calibration is not None and format == "sentence-transformers":
-        raise SettingsError(
-            "int8: the format sentence-transformers holds the run's own weights; leave out int8"
-        )
-    if bf16 and (format != "openvino" or calibration is not None):
+    chosen = FORMATS[format]
+    if calibration is not None and not chosen.int8:
+        raise SettingsError(f"int8: the format {format} holds the run's own weights; leave out int8")
+    if bf16 and (not chosen.bf16 or calibration is not None):
         raise SettingsError(
             "bf16: OpenVINO computes in it, and not beside int8; take format openvino without int8"
         )
-    if format != "sentence-transformers":
-        require_onnx()
-    if format == "openvino":
-        require_openvino()
-    if format == "immich":
-        # before minutes of recording
-        require_tokenizers()
+    # before minutes of recording
+    for require in chosen.needs:
+        require()
     if calibration is not None:
         require_onnxruntime()
-    with new_folder(folder, "the export") as partial:
-        if format == "sentence-transformers":
-            from limner.export.sentence_transformers import write_sentence_transformers
-
-            write_sentence_transformers(model, partial)
-        elif format == "immich":
-            from limner.export.immich import write_immich
-
-            write_immich(model, partial, calibration, progress)
-        else:
-            _write_towers(model, partial, format, calibration, progress, bf16=bf16)
+    with whole_folder(folder) as partial:
+        chosen.write(_Job(model, partial, format, calibration, bf16, progress))
     return folder
 
 
-def _write_towers(
-    model: TrainedModel,
-    folder: Path,
-    format: Literal["onnx", "openvino"],
-    calibration: CalibrationRows | None,
-    progress: Progress,
-    *,
-    bf16: bool,
-) -> None:
+def _write_towers(job: _Job) -> None:
+    model, folder, calibration = job.model, job.folder, job.calibration
+    convert = FORMATS[job.format].convert
     network = model.model
     words = network.settings.text.words
     towers: dict[str, Any] = {}
     for name in ("image", "text"):
-        progress(f"{name} tower")
+        job.progress(f"{name} tower")
         file = folder / f"{name}.onnx"
         write_tower(model, name, file)
         if calibration is not None:
-            progress(f"{name} tower in int8")
+            job.progress(f"{name} tower in int8")
             to_int8(file, PIXELS, calibration.pixels if name == "image" else None)
         towers[name] = {
-            **_written(folder, name, format),
+            **_written(folder, name, convert),
             "input": PIXELS if name == "image" else TOKENS,
         }
     graphs = rerank_graphs(model)
@@ -135,12 +120,12 @@ def _write_towers(
             # in int8 an export adds no pictures, and a search reads the regions that a store has
             if calibration is not None and part == "regions":
                 continue
-            progress(f"{part} of the reranker")
+            job.progress(f"{part} of the reranker")
             name = f"{RERANK_FILES}{part}"
             write_rerank_part(model, graphs, part, folder / f"{name}.onnx")
             if calibration is not None and part == "sentence":
                 to_int8(folder / f"{name}.onnx", TOKENS, None)
-            towers[name] = _written(folder, name, format)
+            towers[name] = _written(folder, name, convert)
     content = model.tokenizer.content()
     if content is not None:
         (folder / TOKENIZER_FILE).write_bytes(content)
@@ -149,8 +134,8 @@ def _write_towers(
         (folder / CALIBRATION).write_text(calibration_text(fitted), encoding="utf-8")
     description = {
         "format": FORMAT,
-        "format_name": format,
-        "engine": format,
+        "format_name": job.format,
+        "engine": job.format,
         "fingerprint": model.fingerprint,
         "system": network.settings.system,
         "dim": model.dim,
@@ -165,24 +150,59 @@ def _write_towers(
         if graphs is None
         else {**graphs.told, "any_length": graphs.any_length, "phrases": graphs.phrases},
         "rerank": model.rerank,
-        "precision": "bf16" if bf16 else "fp32" if calibration is None else "int8",
+        "precision": "bf16" if job.bf16 else "fp32" if calibration is None else "int8",
         "limner": version("limner"),
     }
-    (folder / FILE).write_text(sealed(description), encoding="utf-8")
+    (folder / EXPORT_FILE).write_text(sealed(description), encoding="utf-8")
 
 
-def _written(folder: Path, name: str, format: Literal["onnx", "openvino"]) -> dict[str, Any]:
+def _written(folder: Path, name: str, convert: Callable[[Path], Path]) -> dict[str, Any]:
     """Convert a part for its engine, and describe its files."""
-    file = folder / f"{name}.onnx"
-    if format == "openvino":
-        write_openvino(file, folder / f"{name}.xml")
-        for old in folder.glob(f"{name}.onnx*"):
-            old.unlink()
-        file = folder / f"{name}.xml"
-    else:
-        put_weights_beside(file)
+    file = convert(folder / f"{name}.onnx")
     files = sorted(path.name for path in folder.glob(f"{name}.*"))
     return {"file": file.name, "files": {one: digest(folder / one) for one in files}}
+
+
+def _to_onnx(file: Path) -> Path:
+    put_weights_beside(file)
+    return file
+
+
+def _to_openvino(file: Path) -> Path:
+    converted = file.with_suffix(".xml")
+    write_openvino(file, converted)
+    for old in file.parent.glob(f"{file.name}*"):
+        old.unlink()
+    return converted
+
+
+@dataclass(frozen=True)
+class _Format:
+    """A format of an export.
+
+    - `write`: writes a `_Job`; `needs`: what has to be installed.
+    - `convert`: of a tower in ONNX, what its engine reads; `int8` and `bf16`: the towers can be in it.
+    """
+
+    write: Callable[[_Job], None]
+    needs: Sequence[Callable[[], object]] = (require_onnx,)
+    convert: Callable[[Path], Path] = _to_onnx
+    int8: bool = True
+    bf16: bool = False
+
+
+FORMATS: Mapping[str, _Format] = {
+    "onnx": _Format(_write_towers),
+    "openvino": _Format(_write_towers, (require_onnx, require_openvino), _to_openvino, bf16=True),
+    "sentence-transformers": _Format(
+        lambda job: write_sentence_transformers(job.model, job.folder), (), int8=False
+    ),
+    "immich": _Format(
+        lambda job: write_immich(job.model, job.folder, job.calibration, job.progress),
+        (require_onnx, require_tokenizers),
+    ),
+}
+"""By name."""
 
 
 def write_rerank_part(model: TrainedModel, graphs: RerankGraphs, part: str, path: Path) -> None:

@@ -16,8 +16,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from limner.durable import write_text
 from limner.errors import SettingsError
-from limner.inference.checkpoint import tokenizer_tensors, write_checkpoint, write_text
+from limner.inference.checkpoint import tokenizer_tensors, write_checkpoint
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
 

@@ -5,7 +5,6 @@ Student's t of the differences of equal seeds. The one over queries says how far
 same kind: it is a bootstrap of the differences of equal queries, means over the seeds, with whole clusters drawn.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+from limner.durable import read_json
 from limner.errors import DataError, SettingsError
 from limner.evaluation.intervals import Interval, difference
 from limner.evaluation.measures import Measure
@@ -33,7 +33,7 @@ def read_table(path: Path) -> Mapping[str, Any]:
     """The `table.json` of `limner ablate`, or of its folder. Raises `DataError` for anything else."""
     file = path / "table.json" if path.is_dir() else path
     try:
-        table = json.loads(file.read_text(encoding="utf-8"))
+        table = read_json(file)
         # Read for the KeyError alone: a table that lacks a key is refused here, not halfway through drawing.
         rows = [
             (row["key"], row["label"], row["stage"], row["paper"], _values(row, name))
@@ -173,7 +173,6 @@ def _queries(row: Mapping[str, Any], base: Mapping[str, Any], folder: Path) -> _
     )
     seeds = [seed for seed in ours if seed in theirs]
     if not seeds or not all(files[seed].is_file() for files in (ours, theirs) for seed in seeds):
-        # Tables of before have none.
         return None
     first, second = (mean_of([files[seed] for seed in seeds]) for files in (theirs, ours))
     for direction, values in first.items():

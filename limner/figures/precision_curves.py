@@ -3,11 +3,11 @@
 Source: MNiL (MM 2017), section 4.1 and Figure 3.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from limner.durable import read_json
 from limner.errors import DataError
 from limner.evaluation.curves import CURVES
 from limner.figures.style import DIRECTIONS, LINES, legend, panels, styled
@@ -24,7 +24,7 @@ def read_curves(file: Path) -> Mapping[str, Any]:
     Raises `DataError` where it has none.
     """
     try:
-        report = json.loads(file.read_text(encoding="utf-8"))
+        report = read_json(file)
         curves: dict[str, Any] = report["curves"]
         # A TREC run has one direction and does not know which.
         if not curves.keys() & DIRECTIONS.keys():

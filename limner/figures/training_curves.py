@@ -4,12 +4,12 @@ Source: dual-path TOMM 2020, Figure 8, which draws the classification error.
 """
 
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from limner.durable import from_json
 from limner.errors import DataError
 from limner.figures.style import DIRECTIONS, FAINT, LINES, legend, panels, styled
 from limner.training.log import LOG_FILE
@@ -53,7 +53,7 @@ def read_log(run: Path) -> list[dict[str, Any]]:
     file = run / LOG_FILE if run.is_dir() else run
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines if line.strip()]
+        rows = [from_json(line) for line in lines if line.strip()]
     except OSError as error:
         raise DataError(f"{file}: no log of a training run ({error.strerror})") from None
     except ValueError:

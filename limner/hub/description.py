@@ -12,7 +12,8 @@ from typing import Any
 
 from limner.data.splits import split_source
 from limner.data.terms import WEIGHTS
-from limner.inference.hub_runs import HUB, is_in_cache
+from limner.inference.hub_runs import is_in_cache
+from limner.inference.source import HUB
 from limner.models.known import KNOWN
 from limner.training.recipe import TOWER
 

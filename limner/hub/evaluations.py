@@ -5,13 +5,13 @@ eval-results) takes a dataset of the hub that is a registered benchmark, and an 
 for its sets, so whoever pushes names one.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from limner.durable import read_json
 from limner.errors import DataError, SettingsError
 from limner.inference.evaluations import logged
 
@@ -190,7 +190,7 @@ def _entry(
 
 def _reported(path: Path, fingerprint: str) -> Evaluation:
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
+        report = read_json(path)
         provenance = report["provenance"]
         one = Evaluation(
             str(report["split"]),
@@ -205,7 +205,7 @@ def _reported(path: Path, fingerprint: str) -> Evaluation:
             tuple(provenance.get("seen_before") or ()),
         )
         of_model = provenance.get("model_fingerprint")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: not a report of `limner evaluate --report` ({error})") from None
     if of_model != fingerprint:
         raise DataError(

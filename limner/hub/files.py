@@ -21,6 +21,7 @@ from typing import Any
 
 from torch import Tensor
 
+from limner.durable import digest_of_values, sealed, write_text
 from limner.errors import CheckpointError, SettingsError
 from limner.hub.card import CardFacts, card, licence_file, to_yaml
 from limner.hub.description import published
@@ -33,10 +34,9 @@ from limner.inference.checkpoint import (
     TRAINED_ON,
     read_checkpoint,
     write_checkpoint,
-    write_text,
 )
-from limner.inference.trained import RUN_FILE, TrainedModel, checkpoint_path, load_model, read_listing
-from limner.sealed_json import digest_of_values, sealed
+from limner.inference.source import RUN_FILE
+from limner.inference.trained import TrainedModel, checkpoint_path, load_model, read_listing
 
 CHECKPOINT = "model.safetensors"
 """The checkpoint of a published run; the hub looks for this name."""

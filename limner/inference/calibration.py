@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 
 from limner.data.records import Dataset, group_numbers, label_matrices
+from limner.durable import write_text
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.arrays import Results
 from limner.evaluation.calibration import (
@@ -31,7 +32,6 @@ from limner.inference.calibration_file import (
     calibration_text,
     unusable_kinds,
 )
-from limner.inference.checkpoint import write_text
 from limner.inference.learnt_images import expect_same_splits, learnt_from
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel

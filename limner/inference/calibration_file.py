@@ -1,22 +1,20 @@
 """The file of a run's calibration, as searches read it: it needs no network."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from limner.durable import from_json, opened, sealed
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.calibration import Calibration, Reliability, why_unusable
-from limner.sealed_json import opened, sealed
 from limner.settings import Settings
 
 FILE = "calibration.json"
 FORMAT = 4
-"""Version of the file's layout: 4 has a digest, 3 says whether its threshold can be used. 2 and 3 are read, too."""
+"""Version of the file's layout; 1 to 3 were never released."""
 
-_OLDEST = 2
 
 THRESHOLD = 0.5
 """Lowest probability of the first hit of a good answer, by default."""
@@ -110,9 +108,8 @@ def read_calibration(run: Path) -> RunCalibration | None:
 def parse_calibration(text: str, file: object) -> RunCalibration:
     """Read the text of such a file, which errors name. Raises `CheckpointError` as `read_calibration` does."""
     try:
-        values: Any = json.loads(text)
-    # JSON that is nested too deep is a RecursionError
-    except (ValueError, RecursionError):
+        values: Any = from_json(text)
+    except ValueError:
         raise CheckpointError(f"{file}: damaged, not JSON; {_AGAIN}") from None
     if not isinstance(values, dict):
         raise CheckpointError(f"{file}: damaged, expected a JSON object; {_AGAIN}")
@@ -122,34 +119,12 @@ def parse_calibration(text: str, file: object) -> RunCalibration:
         raise CheckpointError(
             f"{file}: format {version} is newer than this limner's {FORMAT}; upgrade limner"
         )
-    if isinstance(version, int) and version < _OLDEST:
+    if isinstance(version, int) and version < FORMAT:
         raise CheckpointError(f"{file}: format {version} is older than this limner's {FORMAT}; {_AGAIN}")
     try:
-        if version == 2:
-            return _of_format_2(values)
-        values = {**values, "format": FORMAT} if version == 3 else opened(values)
-        return RunCalibration.parse(values)
+        return RunCalibration.parse(opened(values))
     except (SettingsError, ValueError) as error:
         raise CheckpointError(f"{file}: damaged, {error}; {_AGAIN}") from None
-
-
-def _of_format_2(values: Mapping[str, Any]) -> RunCalibration:
-    """Read a file of format 2, whose figures tell whether its threshold can be used, though it does not say so."""
-    measured = values.get("reliability")
-    if isinstance(measured, dict):
-        measured = {kind: _with_right_good(one) for kind, one in measured.items()}
-    found = RunCalibration.parse({**values, "format": FORMAT, "reliability": measured})
-    return found.replace(unusable=unusable_kinds(found.reliability, found.threshold))
-
-
-def _with_right_good(one: Any) -> Any:
-    try:
-        # of the hits that are right, those that are also good: both shares are of all hits
-        share = one["good"] * (one["good_right"] or 0) / one["right"] if one["right"] else None
-        return {**one, "right_good": None if share is None else min(1.0, share)}
-    # left as it is, which the fields then call damaged
-    except (KeyError, TypeError):
-        return one
 
 
 def unusable_kinds(measured: Mapping[Kind, Reliability], threshold: float) -> dict[Kind, str]:

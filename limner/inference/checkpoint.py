@@ -20,15 +20,13 @@ description:
     seed, versions
 
 A tokenizer.json lies among the tensors, as the bytes of `TOKENIZER`. In the header 256,000 pieces of Gemma's kind would
-be 23 MB, which every reader of a description would parse, and a header ends at 100 MB. Format 2 had it there. The
-images that the weights have learnt from lie there too, as `TRAINED_ON` and `SELECTED_ON`
-(`limner.inference.learnt_images`); formats before 4 have none.
+be 23 MB, which every reader of a description would parse, and a header ends at 100 MB. The images that the weights have
+learnt from lie there too, as `TRAINED_ON` and `SELECTED_ON` (`limner.inference.learnt_images`).
 """
 
 import hashlib
 import json
 import math
-import os
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -39,16 +37,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from limner.durable import from_json, part_of, sync
 from limner.errors import CheckpointError
 from limner.types import Tokenizer
 
 FORMAT = 4
-"""Increased when an older version of limner could not read a file.
-
-Format 3 has a digest, and a tokenizer's file apart; format 4 the images that were learnt from.
-"""
-
-_OLDEST = 2
+"""Increased when an older version of limner could not read a file; 1 to 3 were never released."""
 
 _READ = 1 << 22
 """Numbers that are read at once for the digest alone: 16 MB."""
@@ -76,7 +70,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
     """
     # a folder: safetensors writes to a file of its own beside the one it is told, and a killed process leaves that one
     # under a name that nobody knows
-    beside = _beside(path)
+    beside = part_of(path)
     part = beside / path.name
     # safetensors refuses tensors in another memory order, such as channels-last filters
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -92,9 +86,10 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
         mode = part.stat().st_mode
         save_file(plain, part, metadata={"limner": text, "digest": digest})
         part.chmod(mode)
-        flush_to_disk(part)
+        sync(part)
         part.replace(path)
         beside.rmdir()
+        sync(path.parent)
     # safetensors reports a full disk by an error of its own
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
@@ -105,36 +100,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
 
 def discard_part(path: Path) -> None:
     """Remove what a `write_checkpoint` of this file that was killed has left beside it."""
-    beside = _beside(path)
-    if beside.is_dir():
-        shutil.rmtree(beside)
-    # a version before had a file of that name
-    beside.unlink(missing_ok=True)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small text file atomically. Raises `CheckpointError` when the disk refuses."""
-    beside = _beside(path)
-    try:
-        beside.write_text(text, encoding="utf-8")
-        flush_to_disk(beside)
-        beside.replace(path)
-    except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be written ({error.strerror}); check the folder, space and rights"
-        ) from None
-
-
-def flush_to_disk(path: Path) -> None:
-    """Make sure that a file's bytes are on the disk before it is renamed."""
-    # a rename that reaches the disk before the bytes do would leave an empty file after a power cut
-    # opened for writing: Windows does not flush a file that is open for reading alone
-    with path.open("rb+") as handle:
-        os.fsync(handle.fileno())
+    shutil.rmtree(part_of(path), ignore_errors=True)
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -145,15 +111,14 @@ def read_description(path: Path) -> dict[str, Any]:
     with _opened(path) as handle:
         metadata = handle.metadata() or {}
     try:
-        description: Any = json.loads(metadata["limner"])
-    # the header may be damaged or somebody else's: deep nesting is a RecursionError
-    except (KeyError, ValueError, RecursionError):
+        description: Any = from_json(metadata["limner"])
+    # the header may be damaged or somebody else's
+    except (KeyError, ValueError):
         description = None
     if not isinstance(description, dict):
         raise CheckpointError(f"{path}: not a limner checkpoint (no description in its header)")
-    # older formats are refused and not converted: limner was not released when it wrote them
     version = description.get("format")
-    if not isinstance(version, int) or not _OLDEST <= version <= FORMAT:
+    if version != FORMAT:
         raise CheckpointError(
             f"{path}: checkpoint format {version!r}, this limner reads {FORMAT}; train the run again, or use the "
             "version that wrote it"
@@ -162,7 +127,7 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 def read_digest(path: Path) -> str | None:
-    """The digest in the header, of the description and all tensors; None in files of format 2. It is not compared.
+    """The digest in the header, of the description and all tensors; None in a foreign file. It is not compared.
 
     Raises `CheckpointError`.
     """
@@ -201,9 +166,7 @@ def read_checkpoint(
             if only is None or name in only:
                 tensors[name] = tensor
     # 0.1 s for each 100 MB, as the fingerprint takes, which does not cover the whole description
-    # a file of format 2 has none: one that has is a later file whose format is damaged
-    has_digest = description["format"] > _OLDEST or "digest" in metadata
-    if has_digest and metadata.get("digest") != digest.hexdigest():
+    if metadata.get("digest") != digest.hexdigest():
         raise CheckpointError(
             f"{path}: damaged checkpoint, its digest is another; take a copy of the run, or train again"
         )

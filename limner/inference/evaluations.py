@@ -17,15 +17,15 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from limner.durable import KEY, digest_of_values, from_json, opened, write_text
 from limner.errors import DataError
 from limner.evaluation.composed import ComposedReport
 from limner.evaluation.intervals import Interval
 from limner.evaluation.report import Report
 from limner.evaluation.reranking import First
-from limner.inference.checkpoint import read_description, write_text
+from limner.inference.checkpoint import read_description
 from limner.inference.provenance import versions
 from limner.inference.trained import TrainedModel
-from limner.sealed_json import KEY, digest_of_values, opened
 
 FILE = "evaluations.jsonl"
 """The log of evaluations in a run's folder."""
@@ -385,8 +385,8 @@ def _lines(path: Path) -> tuple[list[dict[str, Any]], str]:
     found, cut = [], []
     for number, line in enumerate(text.split("\n"), start=1):
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
+            value = from_json(line)
+        except ValueError:
             # half a line has neither its digest, which stands last, nor its end
             if f'"{KEY}"' not in line and not line.endswith('"}'):
                 # nothing stands behind the end of the last line
@@ -395,11 +395,8 @@ def _lines(path: Path) -> tuple[list[dict[str, Any]], str]:
             value = {}
         try:
             found.append(opened(value))
-        except (ValueError, AttributeError):
-            raise DataError(
-                f"{path}: line {number} is damaged, or of a version before lines had a digest; remove it and evaluate "
-                "again"
-            ) from None
+        except ValueError:
+            raise DataError(f"{path}: line {number} is damaged; remove it and evaluate again") from None
     # said, since nobody can tell half a line of a killed process from an evaluation that was lost
     if not cut:
         return found, ""

@@ -5,27 +5,17 @@ hold what it likes, no code of it is run and no pickle of it is read. What is in
 with HF_HUB_OFFLINE=1, too.
 """
 
-import json
 import os
 import re
 from pathlib import Path
 from typing import Any
 
+from limner.durable import read_json
 from limner.errors import CheckpointError, SettingsError, install_hint
-
-HUB = "hf:"
-"""Begins the name of a model on the Hugging Face hub."""
-
-# as `limner.inference.trained` names it, which imports this
-_RUN_FILE = "run.json"
+from limner.inference.source import HUB, RUN_FILE, kind_of
 
 _NAME = re.compile(r"(?P<repo>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[^@\s]+))?", re.ASCII)
 _FILE = re.compile(r"[\w][\w.-]*\.safetensors", re.ASCII)
-
-
-def is_hub_name(text: str) -> bool:
-    """True for a name of the hub, such as `hf:google/siglip2-base-patch16-224`."""
-    return text.startswith(HUB)
 
 
 def local_run(run: str | Path) -> Path:
@@ -33,15 +23,14 @@ def local_run(run: str | Path) -> Path:
 
     Raises `CheckpointError` for a repository that cannot be had, or that holds no run of limner.
     """
-    # as_posix: on Windows a `Path` has turned the name's slash
-    name = Path(run).as_posix()
-    if not is_hub_name(name):
+    if kind_of(run) != "hub":
         return Path(run)
+    name = Path(run).as_posix()
     found = find_hub_run(name)
     if found is None:
         repo, _ = split_name(name)
         raise CheckpointError(
-            f"{name}: holds no run of limner (there is no {_RUN_FILE}); a pretrained pair is made one by "
+            f"{name}: holds no run of limner (there is no {RUN_FILE}); a pretrained pair is made one by "
             f"`limner import {HUB}{repo} RUN`"
         )
     return found
@@ -53,14 +42,14 @@ def find_hub_run(name: str) -> Path | None:
     Raises `CheckpointError` for a repository that cannot be had, `SettingsError` for what is no name of one.
     """
     repo, revision = split_name(name)
-    listing = _fetched(name, repo, _RUN_FILE, revision)
+    listing = _fetched(name, repo, RUN_FILE, revision)
     if listing is None:
         return None
     file = _checkpoint_of(name, listing)
     # of the commit whose run.json this is: the branch may have moved meanwhile
     if _fetched(name, repo, file, listing.parent.name) is None:
         raise CheckpointError(
-            f"{name}: its {_RUN_FILE} names {file}, which is not there; tell those who pushed it, or take another "
+            f"{name}: its {RUN_FILE} names {file}, which is not there; tell those who pushed it, or take another "
             f"revision ({HUB}{repo}@REVISION)"
         )
     return listing.parent
@@ -71,7 +60,7 @@ def run_of_name(name: str) -> Path | None:
 
     A pair that is in the cache costs no question to the network. Raises as `find_hub_run`.
     """
-    if is_in_cache(name, "config.json") and not is_in_cache(name, _RUN_FILE):
+    if is_in_cache(name, "config.json") and not is_in_cache(name, RUN_FILE):
         return None
     return find_hub_run(name)
 
@@ -164,12 +153,12 @@ def _fetched(name: str, repo: str, file: str, revision: str | None) -> Path | No
 
 def _checkpoint_of(name: str, listing: Path) -> str:
     try:
-        file = json.loads(listing.read_text(encoding="utf-8"))["best"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        file = read_json(listing)["best"]
+    except (OSError, ValueError, KeyError, TypeError):
         file = None
     # the name of a file beside it and nothing else: it is somebody else's text
     if not isinstance(file, str) or _FILE.fullmatch(file) is None:
         raise CheckpointError(
-            f"{name}: its {_RUN_FILE} is damaged, or not of limner; tell those who pushed it"
+            f"{name}: its {RUN_FILE} is damaged, or not of limner; tell those who pushed it"
         )
     return file

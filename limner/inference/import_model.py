@@ -8,11 +8,12 @@ from torch import Tensor
 
 from limner.data.tokenizers import PretrainedTokenizer, load_fast
 from limner.data.transforms import ImageSettings
+from limner.durable import sealed, write_text
 from limner.errors import CheckpointError, SettingsError
-from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint, write_text
-from limner.inference.hub_runs import HUB, is_hub_name
+from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint
 from limner.inference.provenance import versions
-from limner.inference.trained import RUN_FILE, TrainedModel, load_model
+from limner.inference.source import HUB, RUN_FILE, SENTENCE_TRANSFORMER
+from limner.inference.trained import TrainedModel, load_model
 from limner.models.image import BackboneSettings
 from limner.models.image.auto import read_preprocessing
 from limner.models.image.tower import square_side
@@ -21,13 +22,9 @@ from limner.models.pretrained import PretrainedSettings
 from limner.models.pretrained_source import is_pair, read_config, read_json, unusable
 from limner.models.registry import build_network
 from limner.models.text_tower import TextTowerSettings
-from limner.sealed_json import sealed
 
 FILE = "imported.safetensors"
 """The checkpoint of an imported run."""
-
-SENTENCE_TRANSFORMER = "st:"
-"""Begins the name of a model of sentence-transformers: a folder, or a name on the hub."""
 
 _INTERPOLATION = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers of its filters, as preprocessor_config.json has them."""
@@ -134,7 +131,7 @@ def _config(source: str, name: str) -> Any:
         return read_config(name)
     except CheckpointError:
         # as `limner push` writes it; a folder would have run.json and be a run
-        if is_hub_name(source) and (read_json(name, "config.json") or {}).get("model_type") == "limner":
+        if source.startswith(HUB) and (read_json(name, "config.json") or {}).get("model_type") == "limner":
             raise CheckpointError(
                 f"{source}: a run of limner, which needs no import; give it in the place of RUN"
             ) from None
@@ -143,7 +140,7 @@ def _config(source: str, name: str) -> Any:
 
 def source_name(source: str) -> str:
     """How a run names the source it was imported from: a folder by its name alone, since paths tell of a machine."""
-    return source if is_hub_name(source) or not Path(source).exists() else Path(source).resolve().name
+    return source if source.startswith(HUB) or not Path(source).exists() else Path(source).resolve().name
 
 
 def _text(name: str, config: Any, words: int | None) -> tuple[PretrainedTokenizer, TextTowerSettings]:

@@ -5,13 +5,13 @@ becomes a run that trains, re-ranks and explains (`limner.inference.import_model
 sentences becomes a run that calls sentence-transformers (`limner.inference.sentence_transformer`).
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
+from limner.durable import read_json
 from limner.errors import CheckpointError, SettingsError
 from limner.inference.checkpoint import CALLED
-from limner.inference.import_model import SENTENCE_TRANSFORMER, import_pair, write_imported
+from limner.inference.import_model import import_pair, write_imported
 from limner.inference.provenance import versions
 from limner.inference.sentence_transformer import (
     SIDE,
@@ -19,6 +19,7 @@ from limner.inference.sentence_transformer import (
     library,
     open_folder,
 )
+from limner.inference.source import SENTENCE_TRANSFORMER
 from limner.inference.trained import TrainedModel, load_model
 from limner.models.known import weight_terms
 from limner.models.pretrained_source import (
@@ -107,8 +108,8 @@ def _read(path: Path, name: str) -> Any:
     if not path.is_file():
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return read_json(path)
+    except (OSError, ValueError) as error:
         raise unusable(name, f"its {path.name} cannot be used", error) from None
 
 

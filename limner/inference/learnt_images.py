@@ -95,7 +95,7 @@ class LearntFrom:
 
 
 def knows_what_it_learnt(run: TrainedModel) -> bool:
-    """False for a run from before checkpoints kept digests, or that started from one; an import learnt nothing here."""
+    """False for a run that does not say, or that started from one; an import learnt nothing here."""
     if TRAINED_ON in run.learnt:
         return bool(run.description.get("learnt_images", "all") == "all")
     return run.description["data"].get("train") is None

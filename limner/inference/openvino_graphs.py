@@ -16,7 +16,7 @@ import warnings
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryDirectory
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 import limner.models.image
 from limner.data.image_digests import cache_folder
+from limner.durable import write_whole
 from limner.errors import DataError
 from limner.inference.openvino_library import require_openvino
 
@@ -124,15 +125,7 @@ def _keep(file: Path, content: bytes) -> None:
     # a full disk, or a folder that cannot be written: the next process converts again
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as new:
-            try:
-                new.write(hashlib.sha256(content).digest() + content)
-                new.flush()
-                os.fsync(new.fileno())
-                Path(new.name).replace(file)
-            except BaseException:
-                Path(new.name).unlink(missing_ok=True)
-                raise
+        write_whole(file, hashlib.sha256(content).digest() + content)
         entries = sorted(file.parent.iterdir(), key=lambda one: one.stat().st_mtime, reverse=True)
         for old in entries[KEPT:]:
             old.unlink(missing_ok=True)

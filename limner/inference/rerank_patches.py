@@ -6,7 +6,6 @@ words, as Zhou et al., "Extract Free Dense Labels from CLIP", ECCV 2022, do with
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -18,9 +17,10 @@ from limner.errors import SettingsError
 from limner.inference.encoding import Encoding, evaluating
 from limner.inference.image_engine import to_half
 from limner.inference.precision import InferenceEngine, Precision, autocast, pick_precision
+from limner.inference.reranker_base import RerankerBase, Scoring
 from limner.models.dual_encoder import DualEncoder
 from limner.models.pretrained import Pretrained
-from limner.types import PairScorer, RegionFeatures, RerankScores, Tokenizer
+from limner.types import RegionFeatures, RerankScores, TokenBatch, Tokenizer
 
 PLACES = 49
 """The most regions kept of an image: 7 × 7 of 768 numbers are 75 kB in half precision, 14 × 14 would be 300 kB."""
@@ -29,7 +29,7 @@ _SCALE = 100.0
 """Cosines times this are what the attention's softmax reads: the highest temperature that CLIP allows itself."""
 
 
-class PatchReranker:
+class PatchReranker(RerankerBase):
     """A `limner.types.Reranker` that shows where words point and keeps the embedding's order.
 
     A region is the mean of the unit vectors of neighbouring patches. A word is embedded as a sentence of its own. Its
@@ -39,7 +39,8 @@ class PatchReranker:
     tower.
     """
 
-    class_mean: Literal["confidences", "scores"] = "scores"
+    # the similarities as they are
+    scoring = Scoring((1.0, 0.0), 1.0)
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class PatchReranker:
     def _cosines(
         self, sentence: str, regions: RegionFeatures
     ) -> tuple[list[str], Float[np.ndarray, "images words regions"]]:
-        aligned = self.model.tokenize([sentence], self._tokenizer, words=True).words
+        aligned = self._tokenized([sentence], words=True).words
         assert aligned is not None
         words = [word.text for word in aligned[0] if word.tokens and any(map(str.isalnum, word.text))]
         seen = np.asarray(regions, np.float32).reshape(len(regions), -1, self.model.dim)
@@ -107,33 +108,22 @@ class PatchReranker:
         if not words:
             return words, np.zeros((len(regions), 0, seen.shape[1]), np.float32)
         # a word as a sentence of its own: towers learn the state of the whole, not that of each token
-        token_ids = self.model.tokenize(words, self._tokenizer).token_ids
+        token_ids = self._tokenized(words).token_ids
         vectors = self._encoding.token_ids(token_ids).numpy()
         return words, np.einsum("wd,ipd->iwp", vectors, seen).astype(np.float32)
 
-    def pair_scorer(
+    def _tokenized(self, sentences: Sequence[str], *, words: bool = False) -> TokenBatch:
+        return self.model.tokenize(sentences, self._tokenizer, words=words)
+
+    def _read(self, sentences: Sequence[str]) -> None:
+        """Nothing: the words enter no score."""
+
+    def logits(
         self,
-        images: Float[np.ndarray, "images dim"],
-        texts: Float[np.ndarray, "sentences dim"],
         regions: RegionFeatures,
-        sentences: Sequence[str],
-    ) -> PairScorer:
-        """The embedding's similarities of pairs given by positions."""
-
-        def score(
-            of_images: Int[np.ndarray, " pairs"], of_sentences: Int[np.ndarray, " pairs"]
-        ) -> Float[np.ndarray, " pairs"]:
-            found = np.einsum("pd,pd->p", images[of_images], texts[of_sentences])
-            return self.scores(found, np.zeros_like(found))
-
-        return score
-
-    def scores(
-        self, similarities: Float[np.ndarray, " images"], logits: Float[np.ndarray, " images"]
-    ) -> Float[np.ndarray, " images"]:
-        """The similarities as they are."""
-        return np.asarray(similarities, np.float32)
-
-    def confidences(self, scores: Float[np.ndarray, " images"]) -> Float[np.ndarray, " images"]:
-        """The cosine, at least 0; no probability."""
-        return np.asarray(np.clip(scores, 0, 1), np.float32)
+        read: None,
+        of_images: Int[np.ndarray, " pairs"],
+        of_sentences: Int[np.ndarray, " pairs"],
+    ) -> Float[np.ndarray, " pairs"]:
+        """0 of every pair: the embedding's order stays."""
+        return np.zeros(len(of_images), np.float32)

@@ -18,8 +18,8 @@ from limner.data.shared_records import number_of
 from limner.data.terms import OWN, TERMS, UNSTATED, WEIGHTS, TermsOfUse
 from limner.errors import SettingsError
 from limner.inference.checkpoint import read_description
-from limner.inference.hub_runs import HUB, is_hub_name
-from limner.inference.trained import RUN_FILE, checkpoint_path
+from limner.inference.source import HUB, kind_of
+from limner.inference.trained import checkpoint_path
 from limner.models.known import FROM_FILE, KNOWN, weight_terms
 
 _NUMBERED = {"Flickr": "flickr30k", "MSCOCO": "mscoco"}
@@ -87,12 +87,8 @@ def _named_as(dataset: Dataset) -> tuple[str, str]:
 
 
 def terms_of(description: Mapping[str, Any]) -> tuple[TermsOfUse, ...]:
-    """The terms in a description; of a run from before it kept them, those of its dataset's format."""
-    found = description.get("terms")
-    if found is None:
-        source = str((description.get("data") or {}).get("source", ""))
-        return (TERMS.get(source.partition(":")[0], UNSTATED),)
-    return tuple(map(_read, found)) or (UNSTATED,)
+    """The terms in a description."""
+    return tuple(map(_read, description.get("terms") or ())) or (UNSTATED,)
 
 
 def pretrained_terms(name: str) -> tuple[TermsOfUse, ...]:
@@ -106,7 +102,7 @@ def pretrained_terms(name: str) -> tuple[TermsOfUse, ...]:
         if asked in (one.lower(), one.rpartition("/")[2].lower()):
             return (weight_terms(one),)
     path = Path(name)
-    if is_hub_name(name) or (path / RUN_FILE).is_file():
+    if kind_of(name) in ("hub", "run"):
         return terms_of(read_description(checkpoint_path(path, None)))
     if path.exists():
         return (weight_terms(name),)

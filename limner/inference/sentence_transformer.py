@@ -72,17 +72,17 @@ class SentenceTransformerRun(TrainedModel):
 
     @property
     def tokenizer(self) -> NoReturn:  # type: ignore[override]
-        """Refused, likewise."""
+        """Refused: sentence-transformers tokenizes."""
         self._refuse()
 
     @property
     def images(self) -> NoReturn:  # type: ignore[override]
-        """Refused, likewise."""
+        """Refused: sentence-transformers prepares pictures."""
         self._refuse()
 
     @property
     def encoding(self) -> NoReturn:
-        """Refused, likewise."""
+        """Refused: sentence-transformers pads and batches."""
         self._refuse()
 
     @cached_property
@@ -156,7 +156,7 @@ class SentenceTransformerRun(TrainedModel):
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
     def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
-        """The same: it computes in fp32 in any case."""
+        """The same as `encode_texts`: it computes in fp32 in any case."""
         return self.encode_texts(sentences)
 
     def _encode(self, inputs: Sequence[Any]) -> Float[np.ndarray, "batch dim"]:

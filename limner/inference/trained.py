@@ -15,6 +15,7 @@ from jaxtyping import Float, Int64, UInt8
 
 from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings
+from limner.durable import digest_of_values, opened, read_json
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.reranking import First
 from limner.inference.checkpoint import (
@@ -40,10 +41,10 @@ from limner.inference.precision import (
     measuring_precision,
 )
 from limner.inference.rerankers import reranker_of
+from limner.inference.source import RUN_FILE, SourceKind, kind_of
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.registry import ModelSettings, build_network
-from limner.sealed_json import digest_of_values, opened
 from limner.settings import Settings
 from limner.types import ImageSource, RegionFeatures, Reranker, TokenBatch, Tokenizer
 
@@ -55,11 +56,12 @@ class _Model(Settings):
     """The network."""
 
 
-RUN_FILE = "run.json"
-"""Names the chosen checkpoint of a run folder and those of its stages."""
-
-# as `limner.export.exported`, a later layer, has it
-_EXPORT_FILE = "export.json"
+_NO_RUN: dict[SourceKind | None, str] = {
+    "export": "an export, which indexes and searches only; give the run that it was made of",
+    "pretrained": "a pretrained model and no run; a pair is made one by `limner import`",
+    "sentence-transformers": "a name of sentence-transformers and no run; it is made one by `limner import`",
+    None: f"no trained run here ({RUN_FILE} is missing); train one with `limner train`",
+}
 
 STATE_FILE = "last.safetensors"
 """The state of a training (`limner.training.state`); a run is used without it, too."""
@@ -272,7 +274,7 @@ def load_model(
         tokenizer = tokenizer_from_description(
             dict(description["tokenizer"]), None if content is None else content.numpy().tobytes()
         )
-        settings = _Model.parse({"model": description["model"]}).model.of_checkpoint(tensors.keys())
+        settings = _Model.parse({"model": description["model"]}).model
         images = ImageSettings.parse(dict(description["images"]))
         above = description["cross_encoder"]
         cross_encoder = None if above is None else CoAttentionSettings.parse(above)
@@ -334,14 +336,8 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
         # older runs have none
         digests = dict(listing.get("digests", {}))
     except FileNotFoundError:
-        if (folder / _EXPORT_FILE).is_file():
-            raise CheckpointError(
-                f"{folder}: an export, which indexes and searches only; give the run that it was made of"
-            ) from None
-        raise CheckpointError(
-            f"{folder}: no trained run here ({RUN_FILE} is missing); train one with `limner train`"
-        ) from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise CheckpointError(f"{folder}: {_NO_RUN.get(kind_of(folder), _NO_RUN[None])}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise CheckpointError(f"{folder / RUN_FILE}: damaged ({error}); resume the run to mend it") from None
     finished = bool(listing.get("finished")) | _compared_with_state(folder, listing)
     if stage is not None and stage not in stages:
@@ -359,14 +355,13 @@ def checkpoint_path(folder: Path, stage: str | None) -> Path:
 def read_listing(folder: Path) -> dict[str, Any]:
     """The content of a run folder's `run.json`.
 
-    Raises `OSError` where it cannot be read, and `ValueError`, `AttributeError`, `TypeError` or `RecursionError` where
-    it is damaged.
+    Raises `OSError` where it cannot be read, and `ValueError` where it is damaged.
     """
     path = folder / RUN_FILE
     if path.exists() and not path.is_file():
         # a pipe or a device, which would keep the reader waiting
         raise OSError("it is no file")
-    values = json.loads(path.read_text(encoding="utf-8"))
+    values = read_json(path)
     # the oldest runs have no digest of any kind in it
     return opened(values, required="digests" in values)
 
@@ -403,7 +398,7 @@ def _is_later(path: Path, listing: Mapping[str, Any]) -> bool:
         digest_of_values(description.get("recipe") or {}),
         description.get("seed"),
         description.get("data"),
-        # runs of before have none
+        # earlier runs have none
         description.get("origin") if "origin" in listing else None,
     )
     return found == tuple(map(listing.get, ("recipe_digest", "seed", "data", "origin"))) and any(

@@ -28,7 +28,7 @@ class Shard:
 
     @property
     def rows(self) -> slice:
-        """The same as a slice of the whole table."""
+        """Where they lie in the whole table."""
         return slice(self.first, self.first + self.held)
 
 

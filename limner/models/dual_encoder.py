@@ -69,10 +69,6 @@ class DualEncoderSettings(Settings):
             changes["text"] = self.text.with_folder(text)
         return self.replace(**changes)
 
-    def of_checkpoint(self: SettingsT, tensors: Collection[str]) -> SettingsT:
-        """The settings of a checkpoint that holds these tensors, where a value once meant another network."""
-        return self
-
     def identity(self) -> dict[str, Any]:
         """The settings as plain values without where weights came from: equal where the same numbers come out."""
         plain = self.model_dump(mode="json")

@@ -4,8 +4,7 @@ Source: dual-path TOMM 2020, section 3 and Figure 2. Where the authors' released
 text is the default and the release is a named variant (`head="released"`, `text.text_blocks="released"`).
 """
 
-from collections.abc import Collection
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 from torch import nn
@@ -14,7 +13,7 @@ from limner.models.dual_encoder import DualEncoder, DualEncoderSettings
 from limner.models.image import BackboneSettings, build_backbone
 from limner.models.text_cnn import TextCNN, TextCNNSettings
 
-Head = Literal["paper", "released", "released-twice", "linear"]
+Head = Literal["paper", "released", "linear"]
 
 
 class DualPathSettings(DualEncoderSettings):
@@ -30,21 +29,7 @@ class DualPathSettings(DualEncoderSettings):
     """Width of both fully connected layers and of the embedding."""
     head: Head = "paper"
     """"paper": FC, BN, ReLU, FC; "released": FC, BN, ReLU twice above the image CNN and once above the text CNN;
-    "released-twice": twice above both, which limner called "released" at first; "linear": one FC (not in the paper)."""
-
-    def of_checkpoint(self, tensors: Collection[str]) -> "DualPathSettings":
-        """The settings of a checkpoint that holds these tensors, which may be from before "released" had its meaning.
-
-        "released" meant two FC layers above the text CNN too until the authors' files were read again.
-        """
-        twice = self.head == "released" and "text_projection.3.weight" in tensors
-        return self.replace(head="released-twice") if twice else self
-
-    def identity(self) -> dict[str, Any]:
-        """As everywhere, with the head's first name: stores of such a model keep their fingerprint."""
-        found = super().identity()
-        # the tensors' names tell the two heads apart in a fingerprint
-        return {**found, "head": "released" if self.head == "released-twice" else self.head}
+    "linear": one FC (not in the paper)."""
 
 
 class DualPath(DualEncoder):
@@ -91,6 +76,6 @@ def _head(inputs: int, dim: int, kind: str) -> nn.Sequential:
     # the paper does not say; He's factor of 2 is for a ReLU behind the layer, and none follows the last one
     nn.init.xavier_normal_(layers[3].weight)  # type: ignore[arg-type]
     # f is taken behind these, so cosines of the released head lie in 0 … 1
-    if kind in ("released", "released-twice"):
+    if kind == "released":
         layers += [nn.BatchNorm1d(dim), nn.ReLU()]
     return nn.Sequential(*layers)

@@ -4,7 +4,6 @@ Source: mlfoundations/open_clip, the layout of `open_clip_config.json` and the n
 vision transformer and open_clip's own text transformer are taken; others of its models are refused by name.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from limner.durable import read_json
 from limner.errors import CheckpointError
 from limner.models.weight_files import read_state
 
@@ -57,9 +57,9 @@ def read_description(path: Path | None, source: str) -> dict[str, Any] | None:
     if path is None or (path.parent / "config.json").is_file():
         return None
     try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
+        content: Any = read_json(path)
         content["model_cfg"]["vision_cfg"], content["model_cfg"]["text_cfg"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"model '{source}': its {CONFIG_FILE} cannot be used ({type(error).__name__}: {error}); fetch it again"
         ) from None

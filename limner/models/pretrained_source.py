@@ -7,7 +7,6 @@ safetensors, or from a pickle of tensors alone.
 import copy
 import importlib
 import inspect
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from limner.durable import from_json
 from limner.errors import CheckpointError, install_hint
 from limner.models import open_clip
 
@@ -208,10 +208,10 @@ def read_json(source: str, name: str) -> dict[str, Any] | None:
     if path is None:
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = from_json(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError("no JSON object")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise unusable(source, f"its {name} cannot be used", error) from None
     return content
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from limner.durable import from_json
 from limner.errors import SettingsError
 from limner.inference.checkpoint import CALLED, read_description
 from limner.inference.sentence_transformer import refusal
@@ -118,9 +119,8 @@ def _stages(before: list[Any], after: list[Any], path: str) -> Iterator[tuple[st
 def _value(setting: str, text: str) -> Any:
     """The parsed JSON, or the text itself if it is not JSON."""
     try:
-        value = json.loads(text)
-    # nested too deeply to be anybody's setting: refused as text when the recipe is parsed
-    except (ValueError, RecursionError):
+        value = from_json(text)
+    except ValueError:
         value = text
     try:
         # half characters come from broken terminals and from "\\ud800"; pydantic overlooks them, a checkpoint cannot

@@ -60,25 +60,25 @@ class ForeignModel:
         raise ImageError(f"its vector is one of {self.name!a}; add it with `limner index --vectors`")
 
     def encode_pixels(self, pixels: np.ndarray) -> Float[np.ndarray, "batch dim"]:
-        """Raise `SettingsError`, as all that follows."""
+        """Raise `SettingsError`: vectors of another model come from that model, which limner has not."""
         self._refuse()
 
     def encode_images(self, images: ImageSource | Sequence[ImageSource]) -> Float[np.ndarray, "batch dim"]:
-        """The same."""
+        """Raise `SettingsError`, as `encode_pixels` does."""
         self._refuse()
 
     def encode_texts(
         self, sentences: str | Sequence[str], *, check: bool = True
     ) -> Float[np.ndarray, "batch dim"]:
-        """The same."""
+        """Raise `SettingsError`, as `encode_pixels` does."""
         self._refuse()
 
     def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
-        """The same."""
+        """Raise `SettingsError`, as `encode_pixels` does."""
         self._refuse()
 
     def check_query(self, sentence: str) -> None:
-        """The same."""
+        """Raise `SettingsError`, as `encode_pixels` does."""
         self._refuse()
 
     def known_words(self, sentence: str) -> list[str]:

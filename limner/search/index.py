@@ -17,15 +17,16 @@ from limner.conditions import local_time
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.errors import DataError, LimnerError, SettingsError
-from limner.export.exported import ExportedModel, is_export, load_export
+from limner.export.exported import ExportedModel
 from limner.search.batch_look import EncodedBatch, Looked, Task, Workers, encode_batch
 from limner.search.find_pictures import find_pictures
 from limner.search.image_look import Note, Seen, is_another, look_at, look_at_time
 from limner.search.metadata import read_metadata
+from limner.search.open_source import open_source, store_of
 from limner.store.entry import StoredImage, to_json
-from limner.store.files import StoreFiles, store_for
+from limner.store.files import StoreFiles
+from limner.store.kept_model import as_stored, load_source
 from limner.store.path import StorePath, store_path
-from limner.store.stored_model import as_stored, store_of_export
 from limner.store.writer import StoreWriter
 from limner.types import Encoder
 from limner.wire import IndexReport
@@ -75,28 +76,12 @@ def index(
     # before the model is loaded: a mistyped source is refused at once
     dataset = open_dataset(data) if isinstance(data, str) else data
     notes = read_metadata(metadata) if isinstance(metadata, str | Path) else metadata
-    if isinstance(model, str | Path) and is_export(model):
-        model = load_export(model)
-    if isinstance(model, str | Path):
-        # here, and not above: `limner.search.index` must not take the seconds that torch's import takes
-        from limner.inference.hub_runs import is_hub_name
-        from limner.inference.trained import load_model
-
-        if is_hub_name(str(model)) and isinstance(store, str | StorePath):
-            from limner.search.with_model import run_for_store, store_with_model
-
-            model = run_for_store(str(model), store_path(store)) or model
-        if is_hub_name(str(model)) and isinstance(store, str | StorePath):
-            path: Path | None = None
-            encoder: Encoder
-            encoder, store = store_with_model(str(model), store_path(store))
-        else:
-            encoder = load_model(model)
-            # of a run of the hub, the folder in its cache
-            path = encoder.path.parent if is_hub_name(str(model)) else Path(model)
+    if isinstance(model, str | Path) and isinstance(store, str | StorePath):
+        encoder: Encoder
+        encoder, files = open_source(model, store_path(store), keep_model=keep_model)
     else:
-        path, encoder = getattr(model, "path", None), model
-    files = _opened(store, encoder, path, keep_model)
+        encoder = load_source(model) if isinstance(model, str | Path) else model
+        files = _opened(store, encoder, keep_model)
     if dataset is not None:
         # here: that module imports this one
         from limner.search.index_dataset import index_dataset
@@ -147,24 +132,16 @@ def check_arguments(images: bool, data: bool, split: bool, metadata: bool) -> No
 
 
 def _opened(
-    store: OpenStore | StoreFiles | StorePath | str, encoder: Encoder, path: Path | None, keep_model: bool
+    store: OpenStore | StoreFiles | StorePath | str, encoder: Encoder, keep_model: bool
 ) -> StoreFiles:
     if isinstance(store, StoreFiles):
         return store
     if not isinstance(store, str | StorePath):
         return store.files
+    path = getattr(encoder, "path", None)
     if path is None:
         raise SettingsError("a model without a path cannot make a store; make it with StoreFiles.create")
-    if isinstance(encoder, ExportedModel):
-        return store_of_export(encoder, store_path(store), keep_model=keep_model)
-    from limner.inference.trained import TrainedModel
-
-    # an encoder of another package has no checkpoint that could be kept
-    if not isinstance(encoder, TrainedModel):
-        return store_for(encoder, path, store_path(store))
-    from limner.search.with_model import store_of_run
-
-    return store_of_run(encoder, path, store_path(store), keep_model=keep_model)
+    return store_of(encoder, path, store_path(store), keep_model=keep_model)
 
 
 def index_pictures(
@@ -401,7 +378,7 @@ def notes_of(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, Note]:
         identity, taken = values.get("identity"), values.get("taken")
         try:
             to_json({"identity": identity, **facts})
-        except (TypeError, ValueError, RecursionError):
+        except (TypeError, ValueError):
             raise DataError(
                 f"metadata of {path!a}: expected values that JSON can hold, whole numbers within ±2^63"
             ) from None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from limner.durable import from_json
 from limner.errors import DataError
 
 _LONGEST = 120  # characters of a value that an error repeats
@@ -98,9 +99,9 @@ def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 continue
             try:
                 # Python also reads NaN and Infinity, which are no JSON and could not be written again
-                row = json.loads(line, parse_constant=_refuse)
+                row = from_json(line, parse_constant=_refuse)
                 json.dumps(row, ensure_ascii=False).encode()  # half a surrogate pair is no text
-            except (ValueError, RecursionError):
+            except ValueError:
                 raise DataError(f"{file}, line {number}: not JSON: {_shown(line.strip())}") from None
             if not isinstance(row, dict):
                 raise DataError(f"{file}, line {number}: expected a JSON object, got {_shown(row)}")

@@ -12,9 +12,9 @@ from limner.errors import DataError, SettingsError
 from limner.store.digests import row_digest, total_of, vector_sums
 from limner.store.entry import key_of
 from limner.store.files import StoreFiles
+from limner.store.kept_model import as_stored
 from limner.store.rows import SentenceRow
 from limner.store.snapshot import Snapshot, damaged, matrix_of
-from limner.store.stored_model import as_stored
 from limner.store.vectors import Vectors
 from limner.types import Encoder
 from limner.wire import FoundSentence, SentencesReport

@@ -35,9 +35,9 @@ from limner.store.contents import thumbnails
 from limner.store.entry import StoredImage, key_of
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
+from limner.store.kept_model import as_stored, load_stored_model
 from limner.store.manifest import IN_STORE
 from limner.store.path import StorePath, is_remote
-from limner.store.stored_model import as_stored, load_stored_model
 from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,

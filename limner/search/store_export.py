@@ -24,11 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from limner.durable import sync, sync_all
 from limner.errors import SettingsError, StoreError
 from limner.store.erase import ERASURES
 from limner.store.files import StoreFiles
 from limner.store.lance_tables import lancedb
-from limner.store.path import StorePath, reached, store_path, sync_folder
+from limner.store.path import StorePath, reached, store_path
 from limner.store.rows import Reading
 from limner.store.snapshot import expect_rows, read_vectors, sound
 from limner.store_reports import StoreExport
@@ -88,14 +89,14 @@ def export_store(
             if files.rows.text(ERASURES) != erasures:
                 # the export would bring back what is gone
                 raise StoreError(f"{files.folder}: was erased from meanwhile; export it again")
-            _flush(partial)
+            sync_all(partial)
             # what lies beside comes first: whoever sees the export finds it
             for path in sorted(partial.iterdir(), key=lambda one: one == made):
                 if made != partial:
                     path.replace(target.with_name(path.name))
             if made == partial:
                 partial.rename(target)
-            sync_folder(target.parent)
+            sync(target.parent)
             size = sum(path.stat().st_size for path in (target, *target.rglob("*")) if path.is_file())
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -278,8 +279,3 @@ _WRITERS: Mapping[str, Callable[[_Rows, Path, str], Path]] = {
     "faiss": _write_faiss,
     "qdrant-jsonl": _write_points,
 }
-
-
-def _flush(folder: Path) -> None:
-    for path in (*folder.rglob("*"), folder):
-        sync_folder(path)

@@ -67,7 +67,7 @@ class Access:
                 return await app(scope, receive, send)
             if self.tokens is None:
                 return await self.app(scope, receive, send)
-            token = shown_token(self.tokens, headers.get(b"authorization", b""))
+            token = _shown_token(self.tokens, headers.get(b"authorization", b""))
             if token is None:
                 return await self._refusal(scope, headers)(scope, receive, send)
             scope[_TOKEN] = token
@@ -90,7 +90,7 @@ class Access:
         return problem(401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge)
 
 
-def shown_token(tokens: Tokens, authorization: bytes) -> Token | None:
+def _shown_token(tokens: Tokens, authorization: bytes) -> Token | None:
     """Find the token that the value of an Authorization header shows; None if it is none of them."""
     kind, _, given = authorization.partition(b" ")
     return tokens.find(given.strip()) if kind.lower() == b"bearer" else None

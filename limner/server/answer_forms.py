@@ -14,8 +14,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from limner.store.uploads import NAME, is_upload
 from limner.server.routes import rules_of
+from limner.store.uploads import NAME, is_upload
 from limner.wire import Hit, Item
 
 T = TypeVar("T", Hit, Item)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.server.access import Access, rights_of, shown_token
+from limner.server.access import Access, rights_of
 from limner.server.answer_forms import Compressing, Guarded, HeadRequests
 from limner.server.answer_size import fields_that_fit
 from limner.server.audit import AuditLog
@@ -115,8 +115,6 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     app.state.reloaded = counters.reloaded.set
     # `limner.server.connections.Server` counts the bytes that its clients have not read; under others nobody does
     app.state.unread = lambda: 0
-    # and asks before a request is read whether it has the right token
-    app.state.knows = None if tokens is None else partial(_knows, tokens)
     # outermost last: who is not let in has no body read, an unread body ends the connection whoever refuses it, every
     # refusal has the guarded headers and is counted
     allowed, guesses, opened = (
@@ -209,10 +207,6 @@ def _is_up(probe: Probe) -> bool:
 def _turn_away(health: Health, worker: Worker, seconds: float = 1.0) -> None:
     health.stop()
     worker.close(seconds)
-
-
-def _knows(tokens: Tokens, authorization: bytes) -> bool:
-    return shown_token(tokens, authorization) is not None
 
 
 def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:

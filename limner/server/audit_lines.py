@@ -1,12 +1,12 @@
 """Lines of the audit log: the keys that they name, and a line without what it tells of images and texts."""
 
-import json
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from limner.conditions import Condition
+from limner.durable import from_json
 from limner.errors import SettingsError
 
 TEXTS = ("text", "where", "after", "before", "refused", "unmet", "similar")
@@ -81,8 +81,8 @@ def _texts(line: Mapping[str, Any], name: str) -> list[str]:
 def read_line(line: bytes) -> dict[str, Any] | None:
     """The fields of a line; None for what is no JSON object."""
     try:
-        read = json.loads(line)
-    except (ValueError, RecursionError):
+        read = from_json(line)
+    except ValueError:
         return None
     return read if isinstance(read, dict) else None
 

@@ -1,6 +1,5 @@
 """Lines of requests in the audit log, and the middleware that writes each before its answer leaves."""
 
-import json
 import logging
 import re
 from collections.abc import Collection, MutableMapping
@@ -10,6 +9,7 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from limner.durable import from_json
 from limner.errors import SettingsError, StoreError
 from limner.server.access import token_name
 from limner.server.audit import AuditLog
@@ -244,7 +244,7 @@ class _Answer:
 def _detail(message: Message) -> str | None:
     """Read the reason in a problem's body."""
     try:
-        body = json.loads(message.get("body", b""))
+        body = from_json(message.get("body", b""))
     except ValueError:
         return None
     return str(body["detail"]) if isinstance(body, dict) and "detail" in body else None

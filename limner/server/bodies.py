@@ -5,17 +5,11 @@ import binascii
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from limner.conditions import Condition
+from limner.documented import Documented
 from limner.server.problems import RefusedError
 
 # each value is compared with each different value of the store, while others wait for the model
@@ -54,11 +48,11 @@ Sentence = Annotated[str, Field(min_length=1, max_length=2000)]
 _NAMES = 50
 
 
-class RequestModel(BaseModel):
+class RequestModel(Documented):
     """The base of request bodies: no unknown names, no text for a number."""
 
     # forbid: a misspelt `wehre` must not search without its condition. strict: "5" is no number
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     # before: pydantic would first make a fault for each unknown name
     @model_validator(mode="before")

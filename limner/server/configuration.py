@@ -34,7 +34,6 @@ AT_START = (
     "request_seconds",
     "answer_seconds",
     "max_connections",
-    "client_connections",
     "drain_seconds",
     "log_format",
     "log_level",
@@ -117,11 +116,8 @@ class ServeSettings(Settings):
     answer_seconds: float = Field(default=60, ge=0.1)
     """Seconds that a client may take to read an answer."""
 
-    max_connections: int = Field(default=800, ge=2)
-    """Most open connections; half are kept from slow clients without token."""
-
-    client_connections: int = Field(default=100, ge=1)
-    """Connections of one client above which its slow ones are closed."""
+    max_connections: int = Field(default=800, ge=1)
+    """Most open connections; further ones are refused."""
 
     max_batch: int = Field(default=64, ge=1)
     """Most queries that are answered together; 1 = each on its own."""

@@ -305,7 +305,7 @@ def health_routes(health: Health) -> APIRouter:
     @_PROBE
     @routes.get("/health", **description)
     async def get_health(request: Request, changes: Changes = False) -> Response:
-        """The same as `/readyz`."""
+        """Check what `/readyz` checks."""
         return await ready(request, changes)
 
     return routes

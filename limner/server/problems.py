@@ -9,12 +9,12 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Scope
 
+from limner.documented import Documented
 from limner.errors import LimnerError, SearchTimeoutError, StoreError, StoreTrouble, UnknownPictureError
 from limner.server.routes import route_name
 from limner.wire import ResponseModel
@@ -244,10 +244,8 @@ class Fault(ResponseModel):
     """The expected form."""
 
 
-class Problem(BaseModel):
+class Problem(Documented):
     """The reason why a request was refused (RFC 9457)."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     type: str
     """The kind of problem, `limner:KIND`."""

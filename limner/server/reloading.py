@@ -98,10 +98,6 @@ class Reloading:
         self.state.stopping = self._stopping
         self.state.refused = lambda reason: self._now.app.state.refused(reason)
         self.state.unread = lambda: 0
-        self.state.knows = None
-        # whether a token is needed stays as it is, since connections are counted by it
-        if app.state.knows is not None:
-            self.state.knows = lambda authorization: self._now.app.state.knows(authorization)
         self._connect(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -64,11 +64,8 @@ class ServerSettings(Settings):
     """Longest time that a client may take to read an answer, seconds."""
 
     # a process may often have 1,024 files open, and the store needs some
-    max_connections: int = Field(default=800, ge=2)
-    """Largest number of open connections; half of them are kept from clients that are slow and have no token."""
-
-    client_connections: int = Field(default=100, ge=1)
-    """Number of connections of one client above which its slow ones are closed."""
+    max_connections: int = Field(default=800, ge=1)
+    """Largest number of open connections; further ones are refused."""
 
     # 33 million: RGB of 100 MB, which two decoding threads hold at once
     max_pixels: int = Field(default=2**25, ge=1)

@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import secrets
-import tempfile
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from limner.documented import Documented
+from limner.durable import write_whole
 from limner.errors import SettingsError
 from limner.server.ownership import keep_owner
 
@@ -47,10 +48,10 @@ class Token:
     sha256: str
 
 
-class StoredToken(BaseModel):
+class StoredToken(Documented):
     """A token in the file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=f"^{_NAME}$")
     """Its name, which the audit log has."""
@@ -199,15 +200,6 @@ def _write(file: Path, tokens: tuple[StoredToken, ...]) -> None:
     try:
         before = file.stat() if file.exists() else None
         # a server that reads it meanwhile must find all or nothing of it; a new one is for its owner only
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".", delete=False) as new:
-            try:
-                keep_owner(new.fileno(), before)
-                new.write(text)
-                new.flush()
-                os.fsync(new.fileno())
-                Path(new.name).replace(file)
-            except BaseException:
-                Path(new.name).unlink(missing_ok=True)
-                raise
+        write_whole(file, text, mode=0o600, opened=lambda handle: keep_owner(handle, before))
     except OSError as error:
         raise SettingsError(f"{file}: cannot be written ({error.strerror or error})") from None

@@ -11,10 +11,12 @@ import tarfile
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from limner.data.image_digests import cache_folder
+from limner.durable import write_whole
 from limner.errors import SettingsError
 
 _REGISTRY = "https://registry.npmjs.org/"
@@ -160,14 +162,10 @@ def _fetched(library: Library) -> bytes:
             f"{library.name} {library.version}: what the registry of npm hands out is not what was released; {instead}"
         )
     target = _cached(library)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
+    # on a disk that refuses the next site fetches it again
+    with suppress(OSError):
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(target)
-    except OSError:
-        # the next site fetches it again
-        partial.unlink(missing_ok=True)
+        write_whole(target, content)
     return content
 
 

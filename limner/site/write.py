@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from limner.data.images import as_shown, open_rgb
+from limner.durable import expect_new, whole_folder
 from limner.errors import ChangedPictureError, CheckpointError, ImageError, SettingsError, StoreError
-from limner.export.new_folder import expect_new, new_folder
 from limner.export.report import drawn_sentences, size_of
 from limner.inference.trained import TrainedModel, load_model
 from limner.search.foreign_vectors import foreign_model
@@ -118,7 +118,7 @@ def write_site(
     doing("libraries of the page")
     wanted = [RUNTIME, *([TOKENIZERS] if described["kind"] == "pretrained" else [])]
     libraries = [library_files(library, runtime) for library in wanted]
-    with new_folder(folder, "the site") as partial:
+    with whole_folder(folder) as partial:
         _write_page(partial, libraries)
         (partial / TOKENIZER_FILE).write_bytes(tokenizer)
         rows, without_full = _write_pictures(files, snapshot, partial, full_pictures, progress)

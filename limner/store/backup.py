@@ -6,10 +6,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from limner.durable import sync
 from limner.errors import SettingsError, StoreError
 from limner.store.files import StoreFiles
 from limner.store.manifest import MODEL_FOLDER
-from limner.store.path import expect_own_files, reached, store_path, sync_folder
+from limner.store.path import expect_own_files, reached, store_path
 from limner.store.verify import verify
 from limner.store_reports import Verification
 
@@ -58,9 +59,9 @@ def backup(
             )
         with reached(target):
             for path in (*partial.rglob("*"), partial):
-                sync_folder(path)
+                sync(path)
             partial.rename(target)
-            sync_folder(target.parent)
+            sync(target.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return report

@@ -51,7 +51,7 @@ class StoredImage:
             # the name of a file may hold bytes that are not UTF-8 (lone surrogates in Python), which no store holds
             for text in (self.path, self.identity or ""):
                 text.encode()
-        except (TypeError, ValueError, RecursionError):  # the last for lists nested thousands deep
+        except (TypeError, ValueError):
             raise DataError(
                 f"{self.path!a}: path, identity and metadata must be plain text and JSON, whole numbers within ±2^63"
             ) from None
@@ -117,10 +117,13 @@ def to_json(metadata: Mapping[str, Any]) -> str:
     Raises `ValueError` for text that is not Unicode, NaN, infinity and whole numbers beyond ±2^63, `TypeError` for
     values that JSON does not have.
     """
-    _check_size(metadata)
-    # sorted: indexing again tells by this text whether the facts have changed
-    # allow_nan: Python writes NaN, which no JSON parser of a browser reads
-    text = json.dumps(dict(metadata), sort_keys=True, ensure_ascii=False, allow_nan=False)
+    try:
+        _check_size(metadata)
+        # sorted: indexing again tells by this text whether the facts have changed
+        # allow_nan: Python writes NaN, which no JSON parser of a browser reads
+        text = json.dumps(dict(metadata), sort_keys=True, ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     # json.dumps lets half of a surrogate pair through, UTF-8 does not
     text.encode()
     return text

@@ -13,12 +13,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from limner.durable import sync
 from limner.errors import CheckpointError
 from limner.store.contents import chunks
 from limner.store.erasable import Erasable, chosen_by, same_name
 from limner.store.files import StoreFiles
 from limner.store.manifest import MODEL_FOLDER
-from limner.store.path import expect_own_files, reached, sync_folder
+from limner.store.path import expect_own_files, reached
 from limner.store.rows import PictureRow, Reading
 from limner.store.snapshot import sound
 from limner.store.traces import Traces, TraceSearch, files_below
@@ -100,7 +101,7 @@ def erase(
         files.rows.scrub()
         if isinstance(files.folder, Path):
             # what is removed must not come back with a power cut
-            sync_folder(files.folder)
+            sync(files.folder)
         # after the rows have gone: killed in between, the next call finds files that no row names
         removed = [] if added is None else added.remove_leftovers(files)
         shared = traces.leave_out(_in_rows(files, search, tell))

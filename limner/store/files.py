@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from limner.durable import sync
 from limner.errors import SettingsError, StoreError
 from limner.store.entry import StoredImage, keys_of
 from limner.store.lock import lock_of
@@ -28,7 +29,7 @@ from limner.store.manifest import (
     read_manifest,
     texts_of,
 )
-from limner.store.path import StorePath, expect_own_files, reached, store_path, sync_folder
+from limner.store.path import StorePath, expect_own_files, reached, store_path
 from limner.store.rows import Rows
 from limner.store.snapshot import Snapshot, sound
 from limner.store.sqlite_rows import FILE, SqliteRows
@@ -106,7 +107,7 @@ class StoreFiles:
                         *folder.glob(MODEL_FOLDER),
                         folder.parent,
                     ):
-                        sync_folder(place)
+                        sync(place)
                     rows: Rows = SqliteRows.create(folder, texts_of(manifest))
                 else:
                     from limner.store.lance_rows import LanceRows  # an extra

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from limner.durable import opened, sealed
 from limner.errors import StoreError
-from limner.sealed_json import opened, sealed
 from limner.store.lance_tables import KEYS, taken_over, told
 from limner.store.path import StorePath, read_text
 from limner.store.snapshot import damaged

@@ -1,12 +1,11 @@
 """The description of a store: its model, and how its rows are kept."""
 
-import json
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from limner.durable import from_json, opened, sealed
 from limner.errors import SettingsError, StoreError
-from limner.sealed_json import opened, sealed
 from limner.settings import Settings
 from limner.store.lock import LEASE_FILE, LOCK_FILE
 from limner.store.path import StorePath, is_remote
@@ -72,14 +71,14 @@ def read_manifest(folder: StorePath, rows: Rows) -> StoreManifest:
     """Read the description of a store. Raises `StoreError` for one that is damaged, and for another format."""
     text = rows.text(DESCRIPTION) or ""
     try:
-        values = json.loads(text)
+        values = from_json(text)
         # before the fields, or a store of another format would be called damaged
         version = values.get("format")
         if isinstance(version, int) and version != FORMAT:
             advice = "upgrade limner" if version > FORMAT else "index into a new folder"
             raise StoreError(f"{folder}: store format {version}, and this limner reads {FORMAT}; {advice}")
         return StoreManifest.parse(opened(values))
-    except (SettingsError, ValueError, AttributeError, RecursionError):
+    except (SettingsError, ValueError, AttributeError):
         raise StoreError(
             f"{folder}: its description is damaged; put back a copy of the store, or index into a new folder",
             "damaged",

@@ -204,12 +204,3 @@ def size_of(place: Any) -> int:
     """Count the bytes of all files below a folder. Raises `StoreError` if it cannot be reached."""
     with reached(place, "read"):
         return sum(int(path.stat().st_size) for path in place.rglob("*") if path.is_file())
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder, or the bytes of a file, are on the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from limner.durable import sync
 from limner.errors import DataError, StoreError, StoreTrouble
 from limner.store.digests import SIZE, row_digest, total_of, total_without, vector_sums
 from limner.store.entry import StoredImage
-from limner.store.path import cause_of, sync_folder
+from limner.store.path import cause_of
 from limner.store.rows import (
     Picture,
     PictureRow,
@@ -105,7 +106,7 @@ class SqliteRows:
                 # the name stays in the file: whoever opens it has a write-ahead log
                 made.execute("PRAGMA journal_mode=WAL")
             partial.replace(folder / FILE)
-            sync_folder(folder)
+            sync(folder)
         return cls(folder)
 
     def identity(self) -> tuple[object, ...]:
@@ -172,7 +173,7 @@ class SqliteRows:
         with _told(self.folder):
             for place in (Path(f"{self.path}-wal"), self.folder):
                 if place.exists():
-                    sync_folder(place)
+                    sync(place)
 
     def faults(self) -> list[str]:
         """See `Rows.faults`."""
@@ -189,7 +190,7 @@ class SqliteRows:
             with closing(sqlite3.connect(folder / FILE)) as target:
                 # in one step, so that a writer cannot make it begin again
                 connection.backup(target)
-            sync_folder(folder)
+            sync(folder)
 
     def changed_at(self) -> float | None:
         """See `Rows.changed_at`."""

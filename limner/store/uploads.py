@@ -21,10 +21,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from limner.durable import read_json, sync, write_whole
 from limner.errors import SettingsError, StoreError
 from limner.store.entry import key_of
 from limner.store.files import StoreFiles
-from limner.store.path import reached, sync_folder
+from limner.store.path import reached
 
 ENDINGS = {
     "image/jpeg": ".jpg",
@@ -114,12 +115,10 @@ class Uploads:
         """
         self.recover(files)
         try:
-            with (self.folder / _CHANGING).open("w", encoding="utf-8") as file:
-                file.write(path)
-                file.flush()
-                os.fsync(file.fileno())
+            (self.folder / _CHANGING).write_text(path, encoding="utf-8")
+            sync(self.folder / _CHANGING)
             # the name, too: a power cut that takes the mark and leaves the picture would make a leftover of it for ever
-            sync_folder(self.folder)
+            sync(self.folder)
             yield
         finally:
             self.recover(files)
@@ -141,26 +140,14 @@ class Uploads:
         if is_upload(path, self.folder) and files.entry(key_of(path)) is None:
             with suppress(FileNotFoundError):
                 (self.folder / Path(path).name).unlink()
-                sync_folder(self.folder)
+                sync(self.folder)
         (self.folder / _ADDING).unlink(missing_ok=True)
         (self.folder / _CHANGING).unlink(missing_ok=True)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a picture, as a whole or not at all. Whoever calls this holds the store. Raises `OSError`."""
-        # in the same folder, where a rename is atomic; one name, so that a killed call leaves one file, which is known
-        part = self.folder / _ADDING
-        try:
-            with part.open("wb") as file:
-                file.write(content)
-                file.flush()
-                # before the rename, or the name could lead to an empty file after a power cut
-                os.fsync(file.fileno())
-            part.replace(self.folder / name)
-            # before the row that names it is committed
-            sync_folder(self.folder)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        # on the disk before the row that names it is committed; one name, so that what a killed call leaves is known
+        write_whole(self.folder / name, content, part=self.folder / _ADDING)
 
     def leftovers(self, files: StoreFiles) -> list[Path]:
         """Return the pictures that no row names. Whoever calls this holds the store. Raises `StoreError`."""
@@ -176,7 +163,7 @@ class Uploads:
             for path in doomed:
                 path.unlink()
             (self.folder / _CHANGING).unlink(missing_ok=True)
-            sync_folder(self.folder)
+            sync(self.folder)
         return [path.name for path in doomed]
 
     def remains(self, files: StoreFiles) -> list[str]:
@@ -205,7 +192,7 @@ class Uploads:
         """The store that the folder belongs to; None if it belongs to none."""
         with _usable(self.folder):
             try:
-                held = json.loads((self.folder / MARK).read_bytes())
+                held = read_json(self.folder / MARK)
             except FileNotFoundError:
                 return None
             except ValueError:

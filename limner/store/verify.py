@@ -198,7 +198,7 @@ def _check_calibration(findings: Findings, files: StoreFiles) -> None:
 def _check_model(findings: Findings, files: StoreFiles) -> None:
     # here: what a store without a model need not wait for
     from limner.inference.calibration_file import load_calibration
-    from limner.store.stored_model import load_stored_model
+    from limner.store.kept_model import load_stored_model
 
     try:
         model = load_stored_model(files.run, files, device="cpu")

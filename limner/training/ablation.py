@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from limner.data.records import Dataset
+from limner.durable import read_json
 from limner.errors import CheckpointError
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.per_query import write_queries
@@ -21,11 +22,12 @@ from limner.evaluation.protocols import Protocol
 from limner.inference import load_model
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.trained import RUN_FILE, STATE_FILE
+from limner.inference.source import RUN_FILE
+from limner.inference.trained import STATE_FILE
 from limner.training.log import LOG_FILE, Listener, silent
 from limner.training.loop import train
 from limner.training.recipe import Recipe
-from limner.training.run_files import handed_file, last_file, renew_run_file, stage_file
+from limner.training.run_files import handed_file, last_file, stage_file
 from limner.training.state import first_difference, in_full, read_progress
 
 DIRECTIONS = ("image_to_text", "text_to_image")
@@ -155,9 +157,8 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
     handed = (handed_file(first, loss.part) for loss in recipe.stages[0].losses if loss.part is not None)
     kept = (last_file(first),) if (source / last_file(first)).exists() else ()
     # The log comes along, since the progress counts its bytes and a resumed run cuts it there.
-    for file in (stage_file(first), *kept, *handed, RUN_FILE, LOG_FILE):
+    for file in (stage_file(first), *kept, *handed, LOG_FILE):
         shutil.copyfile(source / file, out / file)
-    renew_run_file(out, {**state["identity"], "recipe": wanted})
     # Not finished, and behind the last epoch of the first stage: `train` then ends that stage and begins the next.
     progress = {**state["progress"], "finished": False}
     identity = {**state["identity"], "recipe": wanted}
@@ -193,7 +194,7 @@ def measure_variant(
     # For intervals over queries: a row of one seed has no other, and to train it again for them would take hours.
     write_queries(queries_file(folder), report.queries, run.precision)
     # The chosen epoch is run.json's; the state knows how many were run.
-    listing = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+    listing = read_json(folder / RUN_FILE)
     chosen = next(stage for stage in listing["stages"] if stage["name"] == name)
     stood, _ = read_progress(folder)
     return Trial(seed, folder, chosen["epoch"], stood.epoch, stood.seconds, report.to_dict())

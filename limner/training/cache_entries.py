@@ -13,8 +13,8 @@ from filelock import FileLock, Timeout
 
 from limner.data.image_digests import cache_folder
 from limner.data.kept_rows import KeptRows, Note, checksums
+from limner.durable import write_whole
 from limner.errors import DataError
-from limner.inference.checkpoint import flush_to_disk
 
 Report = Callable[[int, int], None]
 """Called with the number done and the total."""
@@ -87,10 +87,7 @@ def _progress(part: Path) -> Path:
 
 
 def _sound(path: Path, noted: Path, key: str, axes: int, shape: tuple[int, ...] | None = None) -> Note | None:
-    """The note of a file if it is of this key, type and shape, and the file has the rows that it says.
-
-    None also for a note that a version before this one wrote: it has no checksum of a row.
-    """
+    """The note of a file if it is of this key, type and shape, and the file has the rows that it says; else None."""
     try:
         note = Note.from_bytes(noted.read_bytes(), axes)
         fits = (note.key, note.dtype, note.shape) == (key, _DTYPE.str, shape or note.shape)
@@ -124,10 +121,7 @@ def _mapped(path: Path, shape: tuple[int, ...], mode: Literal["r", "r+"]) -> np.
 
 def _write_note(path: Path, note: Note) -> None:
     # Not ".part", which another run could take for an entry that was given up.
-    beside = path.with_name(path.name + ".new")
-    beside.write_bytes(note.to_bytes())
-    flush_to_disk(beside)
-    beside.replace(path)
+    write_whole(path, note.to_bytes(), part=path.with_name(path.name + ".new"))
 
 
 def _filled(part: Path, key: str, shape: tuple[int, ...], axes: int, fill: Fill) -> Note:

@@ -23,6 +23,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
+from limner.inference.source import RUN_FILE
 from limner.inference.trained import STATE_FILE
 from limner.models.adapters import remove_adapters
 from limner.models.registry import network_class
@@ -41,11 +42,7 @@ from limner.training.rerank_stage import RerankStage
 from limner.training.run_files import (
     expect_own_checkpoints,
     expect_own_files,
-    expect_own_state,
     handed_file,
-    mend_run_file,
-    remove_other_run_file,
-    renew_run_file,
     stage_file,
     write_last_checkpoint,
     write_run_file,
@@ -184,17 +181,13 @@ class _Training:
         resumed = (self.out / STATE_FILE).exists()
         if resumed:
             self.progress, identity = read_progress(self.out)
-            difference = _difference(identity, self.data.identity)
-            # Before anything is written: a refused resume leaves the folder as it was. Of another run's state the
-            # recipe differs, too, but the advice to resume with that would be wrong.
-            expect_own_state(self.out, self.data.identity if difference is None else None)
-            _must_agree(self.out, difference)
+            # Before anything is written: a refused resume leaves the folder as it was. Files before the recipe: that of
+            # another run's state differs, too, but the advice to resume with it would be wrong.
+            is_later = expect_own_checkpoints(self.out, self.progress, identity)
+            _must_agree(self.out, identity, self.data.identity)
             expect_possible(self.out, self.progress, self.recipe)
-            is_later = expect_own_checkpoints(self.out, self.data, self.progress)
-            if self.accelerator.is_main_process:
-                renew_run_file(self.out, self.data.identity)
-                mend_run_file(self.out, self.data, self.progress)
             if self.progress.finished:
+                self._write_run_file()
                 return self.out
             if is_later:
                 # The file of the best epoch is gone. Its successor is run again and may come out no better, as on a
@@ -212,9 +205,8 @@ class _Training:
         # Without moments and average: a finished run needs its weights and progress alone.
         self.average = None
         self._write_state(())
-        # Behind the state: `run.json` is never older than it.
-        if self.accelerator.is_main_process:
-            write_run_file(self.out, self.data, self.progress)
+        # Behind the state, which says first that there is no later epoch.
+        self._write_run_file()
         self.accelerator.wait_for_everyone()
         return self.out
 
@@ -260,6 +252,8 @@ class _Training:
             # Rows behind the state belong to an epoch that is run again. Not earlier: a resume that is refused, also
             # because of the files from which a stage begins, leaves the log as it was.
             self.log.cut(self.progress.log_bytes)
+            # Of a run that is resumed it may be gone, damaged, older or newer than the state, or of another spelling.
+            self._write_run_file()
         while not ended:
             # monotonic: the wall clock may be set back during hours of training.
             began = time.monotonic()
@@ -406,13 +400,16 @@ class _Training:
         # Of equal scores the earlier epoch is kept.
         if value <= best.score:
             return False
+        already = any(one.epoch for one in self.progress.best)
         best.epoch, best.score = self.progress.epoch, value
         handed = {
             part: whole_rows(module.state_dict(), shards_in(module), self.out)
             for part, module in self.objective.handed_on().items()
         }
         if self.accelerator.is_main_process:
-            remove_other_run_file(self.out, self.data.identity)
+            if not already:
+                # That of a training that was killed before its first state; it would refuse this one's checkpoint.
+                (self.out / RUN_FILE).unlink(missing_ok=True)
             # The checkpoint before run.json, which names it.
             best.files = write_stage_checkpoint(
                 self.out, self.data, work.stage.name, self.progress, row, handed
@@ -454,6 +451,10 @@ class _Training:
         found = pseudo_classes(torch.from_numpy(np.array(pooled[:, 0])).float(), count, seed=self.recipe.seed)
         return found.numpy()
 
+    def _write_run_file(self) -> None:
+        if self.accelerator.is_main_process:
+            write_run_file(self.out, self.data, self.progress)
+
     def _write_state(self, optimisers: Sequence[torch.optim.Optimizer], *, needed: bool = True) -> None:
         # One decides: the clocks of others differ, and all have to bring the rows that they hold.
         if self._of_main(needed or self.states.is_due(time.monotonic())):
@@ -478,18 +479,8 @@ def _mix(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _difference(saved: dict[str, Any], current: dict[str, Any]) -> tuple[str, Any, Any] | None:
-    # A state from before the images' content was recorded is held against the annotations alone, as it was then.
-    unknown = {"train_content", "val_content"} - set(saved["data"])
-    current = {**current, "data": {name: one for name, one in current["data"].items() if name not in unknown}}
-    # Nor does one from before they were recorded know the files that the network was built from.
-    if "network" not in saved:
-        del current["network"]
-    return first_difference(saved, current)
-
-
-def _must_agree(out: Path, difference: tuple[str, Any, Any] | None) -> None:
-    if difference is not None:
+def _must_agree(out: Path, saved: dict[str, Any], current: dict[str, Any]) -> None:
+    if (difference := first_difference(saved, current)) is not None:
         name, was, now = difference
         raise CheckpointError(
             f"{out}: cannot resume, {name} is {now!r} now and was {was!r}; resume with the recipe and data it was "

@@ -52,11 +52,11 @@ class TrainingBatch:
     whole: int | None = None
 
     def to(self, device: torch.device) -> "TrainingBatch":
-        """The same on a device."""
+        """The batch on a device."""
         return replace(self, **dict(_each(self, lambda tensor: tensor.to(device))))
 
     def copied(self) -> "TrainingBatch":
-        """The same in memory of its own."""
+        """A copy of the batch, in memory of its own."""
         return replace(self, **dict(_each(self, Tensor.clone)))
 
 

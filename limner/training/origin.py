@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from limner.durable import digest_of_values
 from limner.models.dual_encoder import DualEncoder
-from limner.sealed_json import digest_of_values
 
 
 def network_content(model: DualEncoder, *, weights: bool) -> dict[str, dict[str, str]]:

@@ -260,7 +260,7 @@ class SextupleSampler(Sampler):
     def complete(
         self, batch: Batch, beside: Beside, made: TrainingBatch, epoch: int, step: int
     ) -> TrainingBatch:
-        """The same with hard negatives in the last rows."""
+        """Put hard negatives into the last rows of a batch."""
         source, device = self.source, made.groups.device
         assert beside.positives is not None
         positives = beside.positives.to(device)

@@ -6,8 +6,8 @@ import pytest
 
 from limner.data.records import Dataset
 from limner.export import run as module
+from limner.export.int8 import CalibrationRows
 from limner.export.report import REPORT_FILE, ExportReport
-from limner.export.run import CalibrationRows
 from limner.inference.trained import TrainedModel, load_model
 from tests.cli.command import Limner
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from PIL import Image
 
 from limner.data.records import Dataset
+from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
 from tests.cli.command import Limner
 
 FORMATS = Path(__file__).parents[1] / "inference" / "formats"
@@ -42,7 +43,11 @@ def test_the_command_names_what_was_learnt_and_how_splits_were_drawn(
     assert report["provenance"]["edition"] == "drawn splits, seed=0"
     assert "limner drew them: drawn splits, seed=0" in limner("data", "check", f"folder:{tmp_path}").out
     # a copy: an evaluation is noted in the run's folder
-    before = shutil.copytree(FORMATS / "format-3", tmp_path / "before")
-    old = limner("evaluate", before, "--data", f"folder:{tmp_path}", "--json")
+    part = shutil.copytree(FORMATS / "format-4", tmp_path / "part")
+    (file,) = part.glob("*.safetensors")
+    tensors, description = read_checkpoint(file)
+    del tensors[TRAINED_ON], tensors[SELECTED_ON]
+    write_checkpoint(file, tensors, description)
+    old = limner("evaluate", part, "--data", f"folder:{tmp_path}", "--json")
     assert "does not name all pictures that it has learnt from" in old.err
     assert json.loads(old.out)["provenance"]["learnt_from"] is None

@@ -238,16 +238,10 @@ def test_offline_and_without_weights_one_line_says_what_to_do(pictures: Path, tm
     assert not store.exists()
 
 
-# the second of a version before
-@pytest.mark.parametrize(
-    "left", ["imported.safetensors.part/imported.safetensors", "imported.safetensors.part"]
-)
 @pytest.mark.usefixtures("hub")
-def test_an_interrupted_import_is_begun_anew(
-    limner: Limner, pictures: Path, tmp_path: Path, left: str
-) -> None:
+def test_an_interrupted_import_is_begun_anew(limner: Limner, pictures: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    half = store / "model" / left
+    half = store / "model" / "imported.safetensors.part" / "imported.safetensors"
     half.parent.mkdir(parents=True)
     half.write_bytes(b"half of it")
     done = limner("index", f"hf:{NAME}", store, pictures)

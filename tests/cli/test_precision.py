@@ -13,7 +13,7 @@ from PIL import Image
 
 from limner.data.records import Dataset
 from limner.demo.lies import draw_lies
-from limner.sealed_json import KEY, digest_of_values
+from limner.durable import KEY, digest_of_values
 from tests import towers
 from tests.cli.command import Limner, refused
 

@@ -7,13 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from limner.cli.commands import COMMANDS
-from limner.cli.interrupts import dropped, held_back, taken
+from limner.cli.interrupts import held_back
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "lancedb", "pyarrow", "numpy", "transformers", "accelerate", "PIL", "matplotlib", "httpx")
@@ -219,62 +218,6 @@ except KeyboardInterrupt:
             [sys.executable, "-c", script, folder], capture_output=True, text=True, env=_environment()
         )
     assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
-
-
-def _drop_ctrl_c(then_wait_s: float = 0) -> None:
-    """As pydantic does in places, where it asks for an `isinstance`."""
-    with suppress(BaseException):
-        signal.raise_signal(signal.SIGINT)
-    time.sleep(then_wait_s)
-
-
-def test_an_interrupt_that_a_library_drops_comes_again() -> None:
-    with held_back(), pytest.raises(KeyboardInterrupt):
-        _drop_ctrl_c(then_wait_s=10)
-
-
-def test_an_interrupt_that_was_dropped_before_an_error() -> None:
-    """The error that came meanwhile is not what the user hears of; one of the clean-up is."""
-    with held_back():
-        _drop_ctrl_c()
-        assert dropped(ValueError("no such folder"))
-        assert not dropped(ValueError("no such folder"))
-
-    def clean_up_fails() -> None:
-        try:
-            signal.raise_signal(signal.SIGINT)
-        finally:
-            raise OSError("no space left")
-
-    with held_back():
-        with pytest.raises(OSError, match="no space left") as failed:
-            clean_up_fails()
-        assert not dropped(failed.value)
-
-
-def test_a_clean_up_is_not_interrupted_but_by_a_second_ctrl_c() -> None:
-    cleaned = []
-
-    def clean_up() -> None:
-        try:
-            signal.raise_signal(signal.SIGINT)
-        finally:
-            time.sleep(0.7)
-            cleaned.append("the first half")
-            signal.raise_signal(signal.SIGINT)
-            cleaned.append("the second half")
-
-    with held_back(), pytest.raises(KeyboardInterrupt):
-        clean_up()
-    assert cleaned == ["the first half"]
-
-
-def test_an_interrupt_that_has_arrived_does_not_come_again() -> None:
-    with held_back():
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        assert taken()
-        time.sleep(0.5)
 
 
 def test_ctrl_c_in_the_first_second_is_one_line() -> None:

@@ -12,8 +12,9 @@ from limner.data.images import decode
 from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.export.immich_reader import ImmichFolder
+from limner.export.int8 import CalibrationRows
 from limner.export.report import compare, drawn_pixels, drawn_sentences
-from limner.export.run import CalibrationRows, export_run
+from limner.export.run import export_run
 from limner.inference.encoding import Encoding
 from limner.inference.import_model import import_model
 from limner.inference.trained import TrainedModel, load_model

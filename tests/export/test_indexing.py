@@ -6,17 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from limner.store.stored_model import load_stored_model
 
 import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import load_export
-from limner.export.run import CalibrationRows, export_run
+from limner.export.int8 import CalibrationRows
+from limner.export.run import export_run
 from limner.inference.trained import load_model
 from limner.search.repair import repair
 from limner.store.files import StoreFiles
 from limner.store.manifest import IN_STORE
-from limner.store.stored_model import load_stored_model
 from limner.store.verify import verify
 from tests.export.needs import run_without_torch, without_torch
 from tests.search.fake import vectors_of

@@ -10,11 +10,11 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError
 from limner.export.exported import ExportedModel, load_export
-from limner.export.int8 import to_int8
+from limner.export.int8 import CalibrationRows, to_int8
 from limner.export.report import drawn_pixels, drawn_sentences
 from limner.export.rerank_graphs import RerankGraphs, rerank_graphs
 from limner.export.reranker import ExportedReranker
-from limner.export.run import CalibrationRows, ExportFormat, export_run, write_rerank_part, write_tower
+from limner.export.run import ExportFormat, export_run, write_rerank_part, write_tower
 from limner.inference.trained import TrainedModel, load_model
 from limner.losses.levels import Levels
 from limner.models.co_attention import CoAttentionSettings

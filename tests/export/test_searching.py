@@ -11,13 +11,15 @@ import pytest
 
 import limner
 from limner.data.records import Dataset
+from limner.durable import KEY, sealed
 from limner.errors import CheckpointError, SettingsError, StoreError
-from limner.export.exported import FILE, load_export
-from limner.export.run import CalibrationRows, export_run
+from limner.export.exported import load_export
+from limner.export.int8 import CalibrationRows
+from limner.export.run import export_run
 from limner.inference.calibration import write_calibration
 from limner.inference.calibration_file import parse_calibration
+from limner.inference.source import EXPORT_FILE
 from limner.inference.trained import load_model
-from limner.sealed_json import KEY, sealed
 from limner.search.index import index_pictures
 from limner.store.files import StoreFiles
 from tests.export.needs import need_openvino, search_without_torch
@@ -135,18 +137,18 @@ def test_pictures_are_added_by_an_export_in_fp32_alone(
 
 
 def test_another_models_export_is_refused(store: Path, toy_run: Path, tmp_path: Path, export: Path) -> None:
-    told = json.loads((export / FILE).read_text(encoding="utf-8"))
+    told = json.loads((export / EXPORT_FILE).read_text(encoding="utf-8"))
     other = tmp_path / "other"
     other.mkdir()
     for path in export.iterdir():
         (other / path.name).write_bytes(path.read_bytes())
     del told[KEY]
-    (other / FILE).write_text(sealed({**told, "fingerprint": "0" * 64}), encoding="utf-8")
+    (other / EXPORT_FILE).write_text(sealed({**told, "fingerprint": "0" * 64}), encoding="utf-8")
     with pytest.raises(StoreError, match="model 000000000000"):
         limner.open_store(store, run=other)
 
 
-@pytest.mark.parametrize("file", [FILE, "text.onnx"])
+@pytest.mark.parametrize("file", [EXPORT_FILE, "text.onnx"])
 def test_a_changed_byte_is_told(file: str, export: Path, tmp_path: Path) -> None:
     for path in export.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())

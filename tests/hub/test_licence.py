@@ -61,8 +61,7 @@ def test_an_owner_states_the_licence_of_own_pictures_and_of_no_others() -> None:
     assert licence_of(_of(*own, TERMS["cub"]), "cc-by-4.0").licence == "other"
 
 
-def test_a_run_of_before_has_the_terms_of_its_format() -> None:
-    assert licence_of({"data": {"source": "cub:/x"}}).terms == (TERMS["cub"],)
+def test_a_run_that_states_no_terms_has_unknown_ones() -> None:
     (unknown,) = licence_of({"data": None}).restricted
     assert unknown.licence == "unknown"
     # of a later version: words that this one does not know

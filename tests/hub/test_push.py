@@ -14,20 +14,15 @@ import yaml
 import limner
 from limner.data.records import Dataset
 from limner.data.terms import TERMS
+from limner.durable import sealed, write_text
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.hub import push
 from limner.hub.card import INTENDED, REFUSED
-from limner.inference.checkpoint import (
-    read_checkpoint,
-    read_description,
-    read_digest,
-    write_checkpoint,
-    write_text,
-)
+from limner.inference.checkpoint import read_checkpoint, read_description, read_digest, write_checkpoint
 from limner.inference.learnt_images import named_by
 from limner.inference.seen_before import SeenBefore
-from limner.inference.trained import RUN_FILE, checkpoint_path, load_model, read_listing
-from limner.sealed_json import sealed
+from limner.inference.source import RUN_FILE
+from limner.inference.trained import checkpoint_path, load_model, read_listing
 from limner.training.loop import train
 from tests import towers
 from tests.hub.cache import FakeApi, fake_api, put, use

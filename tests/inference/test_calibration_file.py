@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from limner.durable import sealed
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.calibration import Calibration, Reliability
 from limner.inference.calibration import write_calibration
 from limner.inference.calibration_file import FILE, FORMAT, RunCalibration, load_calibration, read_calibration
-from limner.sealed_json import sealed
 
 FILES = Path(__file__).parent / "calibrations"
 """A file of each format, which must be readable for ever."""
@@ -75,7 +75,7 @@ def test_a_search_with_another_model_has_none(made: RunCalibration, tmp_path: Pa
         ("{}", "damaged, its digest is another"),
         (sealed({}), "damaged, setting 'fingerprint'"),
         ('{"format": 5}', "format 5 is newer"),
-        ('{"format": 1}', "format 1 is older than this limner"),
+        ('{"format": 3}', "format 3 is older than this limner"),
     ],
 )
 def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, content: str, complaint: str) -> None:
@@ -95,9 +95,6 @@ def test_no_value_can_be_missing_or_nonsense(made: RunCalibration, tmp_path: Pat
         {"reranked": -1},
         {"colour": 1},
         {"unusable": {"colour": "x"}},
-        {"format": 2, "reliability": {"embedding": {}}},
-        {"format": 2, "reliability": {"embedding": {"right": "x", "good": 1, "good_right": 1}}},
-        {"format": 2, "reliability": 7},
     ]
     del values["digest"]
     for wrong in nonsense:
@@ -129,8 +126,8 @@ def test_what_cannot_be_opened_or_written_is_refused(made: RunCalibration, tmp_p
 
 
 def test_each_format_has_a_file() -> None:
-    # formats before 2 were never released
-    assert sorted(file.stem for file in FILES.iterdir()) == [f"format-{n}" for n in range(2, FORMAT + 1)]
+    # formats before 4 were never released
+    assert sorted(file.stem for file in FILES.iterdir()) == [f"format-{n}" for n in range(4, FORMAT + 1)]
 
 
 @pytest.mark.parametrize("file", sorted(FILES.iterdir()), ids=lambda file: file.stem)
@@ -147,16 +144,3 @@ def test_a_file_of_any_format_says_whether_its_threshold_is_used(file: Path, tmp
     # written again it is of the present format, and says the same
     write_calibration(tmp_path, found)
     assert load_calibration(tmp_path, "abc") == found
-
-
-def test_a_format_2_file_without_a_right_or_a_good_hit(tmp_path: Path) -> None:
-    values = json.loads((FILES / "format-2.json").read_text(encoding="utf-8"))
-    values["reliability"]["embedding"] |= {"good": 0.0, "good_right": None}
-    values["reliability"]["reranker"] |= {"right": 0.0, "good_right": 0.0}
-    (tmp_path / FILE).write_text(json.dumps(values), encoding="utf-8")
-    found = load_calibration(tmp_path, "abc")
-    assert found is not None
-    assert found.unusable == {
-        "embedding": "only 0% of the right first hits reach 0.5",
-        "reranker": "no first hit is right",
-    }

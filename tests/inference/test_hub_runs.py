@@ -15,12 +15,11 @@ from limner.cli.train import _imported
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, LimnerError, SettingsError
 from limner.hub import push
-from limner.inference import hub_runs
 from limner.inference.hub_runs import find_hub_run, local_run, refusal, run_of_name, split_name
-from limner.inference.trained import RUN_FILE, load_model
+from limner.inference.trained import load_model
 from limner.recipes import get_recipe
 from limner.recipes.change import start_from
-from limner.search.with_model import run_for_store
+from limner.search.open_source import run_for_store
 from tests.hub.cache import COMMIT, put, use
 
 hub = pytest.importorskip("huggingface_hub")
@@ -39,10 +38,6 @@ def cache(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     put(published, tmp_path / "cache", "me/toys")
     use(tmp_path / "cache", monkeypatch)
     return tmp_path / "cache"
-
-
-def test_the_name_of_the_listing_is_that_of_runs() -> None:
-    assert hub_runs._RUN_FILE == RUN_FILE
 
 
 def test_a_cached_run_is_loaded_without_a_network_in_a_new_process(cache: Path, toy_run: Path) -> None:

@@ -20,6 +20,7 @@ from limner.data.minimal_pairs import MinimalPair, PairSet
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, Record
 from limner.data.splits import assign_splits
+from limner.durable import opened, sealed
 from limner.errors import CheckpointError, DataError
 from limner.inference import load_model
 from limner.inference.bench_run import bench_run
@@ -28,8 +29,8 @@ from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint
 from limner.inference.evaluate_composed import evaluate_composed
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.learnt_images import knows_what_it_learnt, learnt_from, learnt_tensors, named_by
-from limner.inference.trained import RUN_FILE, STATE_FILE, TrainedModel, checkpoint_path
-from limner.sealed_json import opened, sealed
+from limner.inference.source import RUN_FILE
+from limner.inference.trained import STATE_FILE, TrainedModel, checkpoint_path
 from limner.training.loop import train
 from limner.training.prepare import prepare
 from tests.toy import toy_recipe
@@ -236,7 +237,7 @@ def test_minimal_pairs_of_pictures_that_were_trained_on_are_refused(
 
 
 def test_a_run_without_digests_is_evaluated_and_says_so(toys: Dataset) -> None:
-    old = load_model(FORMATS / "format-3", device="cpu")
+    old = replace(load_model(FORMATS / "format-4", device="cpu"), learnt={})
     assert not knows_what_it_learnt(old)
     dataset = replace(toys.split("test"), source="folder:other")
     assert learnt_from(old, dataset) is None

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from limner.durable import digest_of_values, opened, sealed
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import read_digest, write_checkpoint
 from limner.inference.trained import STATE_FILE, checkpoint_path, read_listing
-from limner.sealed_json import digest_of_values, opened, sealed
 
 RECIPE = {"name": "toy", "rerank": 0}
 

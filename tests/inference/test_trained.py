@@ -348,22 +348,6 @@ def test_fingerprint_changes_with_nothing_else(run: TrainedModel, copy: Path, tm
     assert load_model(_best(moved), device="cpu", precision="bf16").fingerprint == run.fingerprint
 
 
-def test_a_released_head_of_before_opens_as_it_was(toys: Dataset, tmp_path: Path) -> None:
-    """Checkpoints once said "released" of two layers above the text CNN as well."""
-    toy = toy_recipe()
-    recipe = toy.replace(
-        model=toy.model.replace(head="released-twice"), stages=(toy.stages[0].replace(epochs=1, views=1),)
-    )
-    folder = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
-    now = load_model(folder, device="cpu", precision="fp32")
-    described = _description(now)
-    before = _rewritten(folder, {"model": {**described["model"], "head": "released"}})
-    assert (before.description["model"]["head"], before.model.settings.head) == ("released", "released-twice")  # type: ignore[attr-defined]
-    assert np.array_equal(before.encode_texts("a red square"), now.encode_texts("a red square"))
-    # stores made with it still fit
-    assert before.fingerprint == now.fingerprint
-
-
 def _description(run: TrainedModel) -> dict[str, Any]:
     return {name: value for name, value in run.description.items() if name != "format"}
 

@@ -3,8 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from limner.losses import Circle, CircleLoss, Embedded
-from limner.losses.loss import Mined
+from limner.losses import Circle, CircleLoss
 from limner.recipes.change import change
 from tests.reference.gradients import autograd_gradients, numeric_gradients
 from tests.reference.losses import circle_loss, cosine
@@ -82,18 +81,6 @@ def test_pairs_of_one_identity_are_no_negatives() -> None:
     assert CircleLoss()(images, texts, torch.arange(4)).item() > 100
 
 
-@settings(max_examples=20)
-@given(seed=st.integers(0, 10_000))
-def test_permuting_pairs_and_renaming_identities_changes_nothing(seed: int) -> None:
-    torch.manual_seed(seed)
-    images, texts = torch.randn(2, 8, 3, dtype=torch.float64)
-    groups = torch.randint(4, (8,))
-    order, names = torch.randperm(8), torch.randperm(4)
-    expected = CircleLoss()(images, texts, groups)
-    torch.testing.assert_close(CircleLoss()(images[order], texts[order], names[groups[order]]), expected)
-    torch.testing.assert_close(CircleLoss()(7 * texts, 0.1 * images, groups), expected)
-
-
 def test_without_a_negative_it_is_zero_with_finite_gradients() -> None:
     images, texts = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
     loss = CircleLoss()(images, texts, torch.zeros(3, dtype=torch.long))
@@ -102,25 +89,6 @@ def test_without_a_negative_it_is_zero_with_finite_gradients() -> None:
     for rows in (images, texts):
         assert rows.grad is not None
         assert not rows.grad.any()
-
-
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_half_precision_is_that_of_the_features_alone(kind: torch.dtype) -> None:
-    torch.manual_seed(0)
-    images = torch.randn(6, 16).to(kind)
-    texts = (images + 0.5 * torch.randn(6, 16)).to(kind)
-    groups = torch.tensor([0, 1, 2, 3, 3, 4])
-    expected = circle_loss(images.tolist(), texts.tolist(), groups.tolist(), 0.25, 256)
-    images, texts = images.requires_grad_(), texts.requires_grad_()
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = CircleLoss()(images, texts, groups)
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(expected, rel=1e-4)
-    torch.autograd.backward(loss)
-    for rows in (images, texts):
-        assert rows.grad is not None
-        assert torch.isfinite(rows.grad).all()
-        assert rows.grad.any(dim=1).all()
 
 
 def test_the_farthest_similarities_stay_finite() -> None:
@@ -133,12 +101,6 @@ def test_the_farthest_similarities_stay_finite() -> None:
     assert loss.item() == pytest.approx(2 * 256 * (2.25 * 1.75 + 1.25 * 0.75))
 
 
-def test_it_is_a_loss_of_any_stage_and_reads_the_pairs_alone() -> None:
+def test_it_is_a_loss_of_any_stage() -> None:
     recipe = change(toy_recipe(), ["stages.stage-1.losses.circle={}"])
     assert recipe.stages[0].loss(Circle) == Circle(margin=0.25, gamma=256)
-    images, texts = torch.randn(2, 6, 3)
-    groups, classes = torch.tensor([0, 1, 1, 2]), torch.arange(4)
-    beside = Mined(torch.tensor([8, 9]), torch.tensor([8, 9]))
-    batch = Embedded(images[:4], texts[:4], groups, classes, images, texts, beside)
-    loss = CircleLoss()
-    torch.testing.assert_close(loss.terms(batch).losses["circle"], loss(images[:4], texts[:4], groups))

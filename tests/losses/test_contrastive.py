@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from limner.errors import SettingsError
 from limner.losses import Contrastive, ContrastiveLoss, Embedded
 from limner.losses.contrastive import Positives
-from limner.losses.loss import Mined
 from limner.models.registry import build_network
 from limner.recipes.change import change
 from limner.training.objective import Objective
@@ -104,38 +103,6 @@ def test_is_near_zero_where_only_what_matches_is_similar() -> None:
     assert loss(apart, apart.flip(0), torch.arange(4)).item() > 10
 
 
-@settings(max_examples=20)
-@given(seed=st.integers(0, 10_000))
-def test_permuting_pairs_and_renaming_identities_changes_nothing(seed: int) -> None:
-    torch.manual_seed(seed)
-    images, texts = torch.randn(2, 8, 3, dtype=torch.float64)
-    groups = torch.randint(4, (8,))
-    order, names = torch.randperm(8), torch.randperm(4)
-    loss = ContrastiveLoss()
-    expected = loss(images, texts, groups)
-    torch.testing.assert_close(loss(images[order], texts[order], names[groups[order]]), expected)
-    torch.testing.assert_close(loss(7 * texts, 0.1 * images, groups), expected)
-
-
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_half_precision_is_that_of_the_features_alone(kind: torch.dtype) -> None:
-    torch.manual_seed(0)
-    images, texts = torch.randn(6, 16).to(kind), torch.randn(6, 16).to(kind)
-    groups = torch.tensor([0, 1, 2, 3, 3, 4])
-    expected = contrastive_loss(images.tolist(), texts.tolist(), groups.tolist(), 100)
-    images, texts = images.requires_grad_(), texts.requires_grad_()
-    loss = ContrastiveLoss(0.01)
-    with torch.autocast("cpu", torch.bfloat16):
-        value = loss(images, texts, groups)
-    assert value.dtype == torch.float32
-    assert value.item() == pytest.approx(expected, rel=1e-4)
-    torch.autograd.backward(value)
-    for rows in (images, texts):
-        assert rows.grad is not None
-        assert torch.isfinite(rows.grad).all()
-        assert rows.grad.any(dim=1).all()
-
-
 def test_the_learnt_scale_is_clipped_after_a_step_and_comes_back() -> None:
     """A clamp in `forward` has no gradient above its limit: the scale would stay there for ever."""
     loss = ContrastiveLoss(0.0101)
@@ -201,13 +168,8 @@ def test_stages_share_one_temperature(second: str) -> None:
         change(toy_recipe(), both)
 
 
-def test_it_reads_the_pairs_alone_and_shows_its_scale() -> None:
-    images, texts = torch.randn(2, 6, 3)
-    groups, classes = torch.tensor([0, 1, 1, 2]), torch.arange(4)
-    beside = Mined(torch.tensor([8, 9]), torch.tensor([8, 9]))
-    batch = Embedded(images[:4], texts[:4], groups, classes, images, texts, beside)
-    loss = ContrastiveLoss(0.05)
-    found = loss.terms(batch)
-    torch.testing.assert_close(found.losses["contrastive"], loss(images[:4], texts[:4], groups))
-    assert found.shown["contrastive_scale"].item() == pytest.approx(20)
+def test_it_shows_its_scale() -> None:
+    images, texts = torch.randn(2, 4, 3)
+    batch = Embedded(images, texts, torch.arange(4), torch.arange(4), images, texts)
+    assert ContrastiveLoss(0.05).terms(batch).shown["contrastive_scale"].item() == pytest.approx(20)
     assert not ContrastiveLoss(learnt=False).terms(batch).shown

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from limner.errors import SettingsError
 from limner.losses import Embedded, SigLIP, SigLIPLoss
-from limner.losses.loss import Mined
 from limner.models.registry import build_network
 from limner.recipes.change import change
 from limner.training.objective import Objective
@@ -83,37 +82,6 @@ def test_pairs_of_one_identity_are_no_negatives() -> None:
     assert loss(images, texts, torch.arange(4)).item() == pytest.approx(6 * 20 / 4, rel=1e-4)
 
 
-@settings(max_examples=20)
-@given(seed=st.integers(0, 10_000))
-def test_permuting_pairs_and_renaming_identities_changes_nothing(seed: int) -> None:
-    torch.manual_seed(seed)
-    images, texts = torch.randn(2, 8, 3, dtype=torch.float64)
-    groups = torch.randint(4, (8,))
-    order, names = torch.randperm(8), torch.randperm(4)
-    loss = SigLIPLoss()
-    expected = loss(images, texts, groups)
-    torch.testing.assert_close(loss(images[order], texts[order], names[groups[order]]), expected)
-    torch.testing.assert_close(loss(7 * texts, 0.1 * images, groups), expected)
-
-
-@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
-def test_half_precision_is_that_of_the_features_alone(kind: torch.dtype) -> None:
-    torch.manual_seed(0)
-    images, texts = torch.randn(6, 16).to(kind), torch.randn(6, 16).to(kind)
-    groups = torch.tensor([0, 1, 2, 3, 3, 4])
-    expected = siglip_loss(images.tolist(), texts.tolist(), groups.tolist(), 10, -10)
-    images, texts = images.requires_grad_(), texts.requires_grad_()
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = SigLIPLoss()(images, texts, groups)
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(expected, rel=1e-4)
-    torch.autograd.backward(loss)
-    for rows in (images, texts):
-        assert rows.grad is not None
-        assert torch.isfinite(rows.grad).all()
-        assert rows.grad.any(dim=1).all()
-
-
 def test_scale_and_bias_are_a_part_without_weight_decay() -> None:
     own = (SigLIP(),)
     objective = Objective(build_network(toy_recipe().model, 20), [own])
@@ -136,15 +104,10 @@ def test_stages_share_scale_and_bias(second: str) -> None:
         change(toy_recipe(), both)
 
 
-def test_it_is_a_loss_of_any_stage_reads_the_pairs_alone_and_shows_what_it_learns() -> None:
+def test_it_is_a_loss_of_any_stage_and_shows_what_it_learns() -> None:
     recipe = change(toy_recipe(), ["stages.stage-1.losses.siglip={}"])
     assert recipe.stages[0].loss(SigLIP) == SigLIP(scale=10, bias=-10)
-    images, texts = torch.randn(2, 6, 3)
-    groups, classes = torch.tensor([0, 1, 1, 2]), torch.arange(4)
-    beside = Mined(torch.tensor([8, 9]), torch.tensor([8, 9]))
-    batch = Embedded(images[:4], texts[:4], groups, classes, images, texts, beside)
-    loss = SigLIPLoss()
-    found = loss.terms(batch)
-    torch.testing.assert_close(found.losses["siglip"], loss(images[:4], texts[:4], groups))
+    images, texts = torch.randn(2, 4, 3)
+    found = SigLIPLoss().terms(Embedded(images, texts, torch.arange(4), torch.arange(4), images, texts))
     assert found.shown["siglip_scale"].item() == pytest.approx(10)
     assert found.shown["siglip_bias"].item() == -10

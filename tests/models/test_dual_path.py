@@ -46,7 +46,6 @@ _ONCE: list[type[nn.Module]] = [nn.Linear, nn.BatchNorm1d, nn.ReLU]
         ("paper", [*_ONCE, nn.Linear], [*_ONCE, nn.Linear]),
         # fc1 and fc1_1 of the authors' files, and fc5_2
         ("released", _ONCE * 2, _ONCE),
-        ("released-twice", _ONCE * 2, _ONCE * 2),
         ("linear", [nn.Linear], [nn.Linear]),
     ],
 )
@@ -75,18 +74,6 @@ def test_the_draws_of_a_head_keep_their_order() -> None:
     for layer, twin in ((made[0], first), (made[3], last)):
         for value, expected in zip(layer.parameters(), twin.parameters(), strict=True):
             assert torch.equal(value, expected)
-
-
-def test_a_checkpoint_says_which_released_head_it_has() -> None:
-    for head in ("released", "released-twice"):
-        tensors = tiny(head=head).state_dict().keys()
-        # what limner wrote for both
-        settings = tiny(head="released").settings.of_checkpoint(tensors)
-        assert settings.replace(head=head) == settings
-        assert settings.identity()["head"] == "released"
-    paper = tiny().settings
-    assert paper.of_checkpoint(tiny().state_dict().keys()) == paper
-    assert paper.identity()["head"] == "paper"
 
 
 def test_released_features_are_not_negative() -> None:

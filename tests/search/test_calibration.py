@@ -10,7 +10,7 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError, StoreError
 from limner.inference.calibration import calibrate_run
-from limner.inference.calibration_file import FILE, RunCalibration
+from limner.inference.calibration_file import RunCalibration
 from limner.inference.trained import TrainedModel
 from limner.search import calibration
 from limner.search.calibration import calibrate_store

@@ -222,7 +222,7 @@ at, run, store, *pictures = sys.argv[1:]
 if at == "copying":
     kept_model._link_or_copy = half
 elif at == "naming":
-    kept_model.write_text = kill
+    kept_model.sealed = kill
 else:
     store_files.SqliteRows.create = kill
 limner.index(run, store, pictures)
@@ -290,12 +290,12 @@ def test_the_calibration_of_the_store_then_the_run_then_the_kept_one(
 
 def test_what_was_loaded_is_compared_to_the_last_bit(run: Path, tmp_path: Path) -> None:
     model = limner.load(run, device="cpu")
-    kept_model.keep_model(model, tmp_path / "model")
+    kept_model.keep(model, tmp_path / "model")
     assert limner.load(tmp_path / "model", device="cpu").fingerprint == model.fingerprint
     with torch.no_grad():
         next(iter(model.model.parameters())).view(-1)[0] += 1e-3
     with pytest.raises(StoreError, match="no longer the checkpoint"):
-        kept_model.keep_model(model, tmp_path / "other")
+        kept_model.keep(model, tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 

@@ -27,7 +27,7 @@ from tests.search.fake import draw
 
 COUNT = int(os.environ.get("LIMNER_MUTATIONS", "40"))
 SEED = int(os.environ.get("LIMNER_MUTATIONS_SEED", "1"))
-RUN = Path(__file__).parents[1] / "inference" / "formats" / "format-3"
+RUN = Path(__file__).parents[1] / "inference" / "formats" / "format-4"
 SENTENCE = "a red square on white"
 
 

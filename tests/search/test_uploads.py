@@ -47,7 +47,7 @@ def test_a_picture_and_its_name_are_on_the_disk_before_its_row_can_be(
     def noted(folder: Path) -> None:
         synced.append((folder, (folder / "a.png").read_bytes()))
 
-    monkeypatch.setattr("limner.store.uploads.sync_folder", noted)
+    monkeypatch.setattr("limner.durable.sync", noted)
     uploads.write("a.png", b"a picture")
     assert synced == [(tmp_path / "up", b"a picture")]
 

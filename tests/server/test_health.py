@@ -367,9 +367,7 @@ def test_a_flood_keeps_no_probe_out_and_makes_none(engine: Engine, monkeypatch: 
         return touch(files)
 
     monkeypatch.setattr(health, "touch", counted)
-    settings = ServerSettings(
-        token=SecretStr("0123456789abcdef"), rate=0.1, burst=2, probe_interval=60, client_connections=10
-    )
+    settings = ServerSettings(token=SecretStr("0123456789abcdef"), rate=0.1, burst=2, probe_interval=60)
     stop, refused = threading.Event(), Counter[int]()
 
     def flood(url: str, path: str) -> None:

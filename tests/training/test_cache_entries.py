@@ -175,15 +175,6 @@ def test_a_process_that_dies_before_the_last_rename_loses_nothing(
     assert calls == []
 
 
-def test_an_entry_of_before_is_computed_once_more(tmp_path: Path) -> None:
-    """It has one checksum of the whole file, in decimal, and a part of before one number of steps."""
-    np.save(tmp_path / "a.npy", _values(0, SHAPE))
-    (tmp_path / "a.crc32").write_text("1234567")
-    shutil.copy(tmp_path / "a.npy", tmp_path / "a.part")
-    (tmp_path / "a.done").write_text("2 450215437")
-    np.testing.assert_array_equal(np.asarray(_kept(tmp_path)), _values(ord("a"), SHAPE))
-
-
 def test_what_makes_room_goes_with_its_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LIMNER_CACHE_GB", str(1.5 * (128 + 40 * 3 * 8 * 2) / 1e9))
     _killed(tmp_path, "a")

@@ -11,12 +11,12 @@ from safetensors.torch import save_file
 
 import limner
 from limner.data.records import Dataset
+from limner.durable import sealed
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.trained import STATE_FILE, read_listing
 from limner.models.image import BackboneSettings, build_backbone
 from limner.recipes.change import start_from
-from limner.sealed_json import sealed
 from limner.training.loop import train
 from limner.training.recipe import Recipe
 from tests.toy import toy_recipe
@@ -116,28 +116,6 @@ def test_without_pseudo_classes_the_state_holds_all_weights(toys: Dataset, tmp_p
     file, out = weights(tmp_path / "weights.safetensors", 1), tmp_path / "run"
     killed(with_weights(file, None), toys, out)
     train(with_weights(None, None), toys.split("train"), toys.split("val"), out, resume=True, cpu=True)
-
-
-def test_a_state_of_before_resumes(toys: Dataset, tmp_path: Path) -> None:
-    """It names nothing that the network was built from, as its `run.json` and checkpoint do not."""
-    file, out = weights(tmp_path / "weights.safetensors", 1), tmp_path / "run"
-    killed(with_weights(file, 5), toys, out)
-    digests = {}
-    for name in (STATE_FILE, "stage-1.safetensors"):
-        tensors, description = read_checkpoint(out / name)
-        del description["format"]
-        description.pop("origin", None)
-        description.get("state", {}).get("identity", {}).pop("network", None)
-        if name == STATE_FILE:
-            for best in description["state"]["progress"]["best"]:
-                best["files"] = {}
-        digests[name] = write_checkpoint(out / name, tensors, description)
-    listing = {name: one for name, one in read_listing(out).items() if name not in ("origin", "finished")}
-    listing["digests"]["stage-1.safetensors"] = digests["stage-1.safetensors"]
-    (out / "run.json").write_text(sealed(listing), encoding="utf-8")
-    limner.load(out, device="cpu")
-    train(with_weights(file, 5), toys.split("train"), toys.split("val"), out, resume=True, cpu=True)
-    limner.load(out, device="cpu")
 
 
 def pretrained(folder: Path) -> Path:

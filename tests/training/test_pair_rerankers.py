@@ -238,7 +238,7 @@ def test_a_word_of_several_tokens_has_their_mean_over_regions_and_their_sum_of_a
     assert read.words is not None
     words = read.words[0]
     assert max(len(word.tokens) for word in words) > 1
-    _, of_items, of_regions = reranker._attended(regions, read)
+    _, of_regions, of_items = reranker._attended(regions, read)
     answer = reranker.rerank(sentence, regions)
     assert of_items is not None
     assert of_regions is not None

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from limner.data.records import SPLITS
+from limner.durable import from_json
 from limner.errors import DataError
 
 # The byte order marks of UTF-16, which spreadsheets call "Unicode text".
@@ -62,14 +63,11 @@ def parse_json(text: str, file: Path, place: str = "") -> Any:
     where = f"{file}: {place}: " if place else f"{file}: "
     try:
         # Python's json reads NaN, and 1e999 as infinity; neither could be written to a report again.
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = from_json(text, parse_constant=_refuse, parse_float=_finite)
     except json.JSONDecodeError as error:
         at = f"column {error.colno}" if place else f"line {error.lineno}, column {error.colno}"
         raise DataError(f"{where}JSON was expected, {error.msg} at {at}") from None
-    # Ten thousand opening brackets are enough.
-    except RecursionError:
-        raise DataError(f"{where}JSON is nested too deeply") from None
-    # From our two hooks, or an integer of more than 4,300 digits, which Python refuses.
+    # From our two hooks, ten thousand opening brackets, or an integer of more than 4,300 digits, which Python refuses.
     except ValueError as error:
         raise DataError(f"{where}JSON was expected, got {_cut(str(error))}") from None
     # Encoding everything takes as long as parsing, so only where an escape could make half a pair.

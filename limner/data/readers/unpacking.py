@@ -28,6 +28,7 @@ from filelock import FileLock
 
 from limner.data.image_digests import cache_folder, image_digests
 from limner.data.images import is_picture_name
+from limner.durable import from_json
 from limner.errors import DataError
 
 FOLDER = "shards"
@@ -168,11 +169,11 @@ def _fill(part: Path, shard: Path, reading: Reading) -> None:
 def _sound(folder: Path) -> list[UnpackedPicture] | None:
     """The pictures of an entry; None if it is not there, or if a file of it is missing or of another size."""
     try:
-        # Of the bytes as they stand: digests of parsed values, as in `sealed_json`, took longer than all the rest.
+        # Of the bytes as they stand: digests of parsed values, as in `durable`, took longer than all the rest.
         digest, _, listed = (folder / INDEX).read_bytes().partition(b"\n")
         if digest != _digest(listed):
             return None
-        samples = json.loads(listed)
+        samples = from_json(listed)
         with os.scandir(folder) as entries:
             sizes = {entry.name: entry.stat().st_size for entry in entries}
         # One listing, not a call a picture: WebPerson has five million.

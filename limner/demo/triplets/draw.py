@@ -36,8 +36,8 @@ from limner.demo.people.camera import View, draw_view
 from limner.demo.people.cast import Person, sample_people
 from limner.demo.people.generate import DRAWING, OPTIONS_FILE
 from limner.demo.triplets.changes import Change, asked_for, changes_of
+from limner.durable import opened, sealed
 from limner.errors import DataError, SettingsError
-from limner.sealed_json import opened, sealed
 
 VERSION: Final = 1
 """Raised whenever the same people and seed would give other triplets."""
