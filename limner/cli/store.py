@@ -240,7 +240,7 @@ def verify_command(
             out.print(f"{state}: {about}: {found.count}, e.g. {found.example}")
     whole = "whole, each picture once" if report.sound else f"damaged: limner store repair {store}"
     if not report.sound and not DAMAGE.keys() & report.found.keys() - set(BESIDE):
-        whole = "whole, each picture once, but not what lies beside its tables"
+        whole = "whole, each picture once, but not what lies beside its rows"
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
     if not report.sound:

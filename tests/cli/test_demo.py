@@ -48,7 +48,9 @@ def test_demo(limner: Limner, demo: tuple[str, ...], tmp_path: Path) -> None:
     assert (store.folder / "notes.txt").read_text(encoding="utf-8") == "mine"
     shutil.rmtree(tmp_path / "run")
     refused(limner(*command), "the run that its store was built with is gone; remove .*store, or name a new")
-    (tmp_path / "store" / "store.json").unlink()
+    store.forget()
+    for path in (tmp_path / "store").glob("store.*"):
+        path.unlink()
     refused(limner(*command), r"store: not empty \(holds '(model|notes.txt)'\)")
     assert (store.folder / "notes.txt").exists()
 

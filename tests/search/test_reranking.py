@@ -242,7 +242,7 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
             plain.search("a red coat", **asked)
     assert plain.search("a red coat", rerank=0).hits == ()
     with pytest.raises(StoreError, match="keeps no region features"):
-        plain.region_features(files, ["one"])
+        region_features(files, ["one"])
 
 
 def calibration(run: TrainedModel, reranked: int | Literal["all"]) -> RunCalibration:

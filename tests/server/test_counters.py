@@ -6,7 +6,6 @@ from platform import python_version
 import pytest
 import torch
 from fastapi.testclient import TestClient
-from limner.search.store_probe import changed_at
 
 from limner.search.engine import Engine
 from limner.search.store import Store
@@ -53,7 +52,7 @@ def test_what_is_counted(client: TestClient, engine: Engine) -> None:
     assert value(text, "limner_model_info", fingerprint=engine.files.fingerprint) == 1
     versions = {"version": version("limner"), "python": python_version(), "torch": torch.__version__}
     assert value(text, "limner_build_info", **versions) == 1
-    commit = changed_at(engine.files)
+    commit = engine.files.rows.changed_at()
     assert value(text, "limner_last_commit_timestamp_seconds") == pytest.approx(commit, abs=0.01)
     assert value(text, "limner_store_pictures") == COUNT
     assert value(text, "limner_waiting_requests") == 0
