@@ -89,8 +89,8 @@ class SqliteRows:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / FILE
-        self._own = threading.local()
-        self._opened = 0
+        # of each thread that reads, with what it is of: SQLite has one moment for a connection
+        self._held: dict[int, tuple[tuple[int, ...], sqlite3.Connection]] = {}
 
     @classmethod
     def create(cls, folder: Path, texts: dict[str, str]) -> "SqliteRows":
@@ -115,7 +115,7 @@ class SqliteRows:
             # the file, too: another store may have taken the folder, with as many commits
             (store,) = connection.execute("SELECT text FROM texts WHERE name='id'").fetchone()
             found = connection.execute("SELECT version FROM states ORDER BY name")
-            return store, *self._place()[2:], *(version for (version,) in found)
+            return store, *self._place()[1:], *(version for (version,) in found)
 
     def text(self, name: str) -> str | None:
         """See `Rows.text`."""
@@ -204,13 +204,14 @@ class SqliteRows:
 
     def close(self) -> None:
         """See `Rows.close`."""
-        # connections of other threads go when they are used next
-        self._opened += 1
-        self._forget()
+        held, self._held = self._held, {}
+        for _, connection in held.values():
+            # one that another thread reads by just now ends its reading with an error, which is tried again
+            with suppress(sqlite3.Error):
+                connection.close()
 
     def _forget(self) -> None:
-        held = getattr(self._own, "held", None)
-        self._own.held = None
+        held = self._held.pop(threading.get_ident(), None)
         if held is not None:
             with suppress(sqlite3.Error):
                 held[1].close()
@@ -219,13 +220,20 @@ class SqliteRows:
     def _reading_connection(self) -> Iterator[sqlite3.Connection]:
         """The connection by which this thread reads."""
         with _told(self.folder):
-            held = getattr(self._own, "held", None)
-            # after a fork a connection is another process's, and another file of this name is another store
-            if held is None or held[0] != (now := self._place()):
-                self._forget()
+            thread = threading.get_ident()
+            try:
                 now = self._place()
-                self._own.held = held = (now, self._connect(write=False))
-            connection: sqlite3.Connection = held[1]
+            except OSError:
+                # or the disk could not be unmounted, nor mounted again
+                self.close()
+                raise
+            held = self._held.get(thread)
+            # after a fork a connection is another process's, and another file of this name is another store
+            if held is None or held[0] != now:
+                self._forget()
+                held = now, self._connect(write=False)
+                self._held[thread] = held
+            connection = held[1]
             try:
                 yield connection
             except sqlite3.Error:
@@ -235,7 +243,7 @@ class SqliteRows:
 
     def _place(self) -> tuple[int, ...]:
         status = self.path.stat()
-        return os.getpid(), self._opened, status.st_dev, status.st_ino
+        return os.getpid(), status.st_dev, status.st_ino
 
     @contextmanager
     def _writing_connection(self) -> Iterator[sqlite3.Connection]:
@@ -576,8 +584,13 @@ def _told(folder: Path) -> Iterator[None]:
     """Turn errors of SQLite and of the file system into a `StoreError` with the next step."""
     try:
         yield
-    except FileNotFoundError:
-        raise StoreError(f"{folder}: the store is gone; is its disk mounted?", "missing") from None
+    except (FileNotFoundError, NotADirectoryError):
+        state = "is empty" if folder.is_dir() and not any(folder.iterdir()) else "is gone"
+        raise StoreError(
+            f"{folder}: the folder of the store {state}; is its disk mounted? The store is used again as soon as it is "
+            "back",
+            "missing",
+        ) from None
     except OSError as error:
         trouble, advice = cause_of(error.errno)
         reason = error.strerror or str(error)

@@ -11,6 +11,7 @@ from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
+from limner.store.sqlite_rows import SqliteRows
 from tests.server.serving import COUNT, base64_of
 
 
@@ -88,6 +89,6 @@ def test_a_scrape_reads_no_disk(engine: Engine, monkeypatch: pytest.MonkeyPatch)
         def hangs(*args: object) -> None:
             raise AssertionError("a scrape must not wait for a disk")
 
-        monkeypatch.setattr(type(engine.files), "read", hangs)
+        monkeypatch.setattr(SqliteRows, "reading", hangs)
         monkeypatch.setattr(type(engine.files), "follow", hangs)
         assert value(client.get("/metrics").text, "limner_store_pictures") == COUNT

@@ -187,7 +187,7 @@ def test_a_damaged_store_and_one_of_another_model(
         wait_for(url, 503, "it is damaged")
         wait_for_log(caplog, "put back a copy of the store")
         shutil.rmtree(tmp_path / "store")
-        wait_for_log(caplog, "the store is gone; is its disk mounted")
+        wait_for_log(caplog, "the folder of the store is gone; is its disk mounted")
         (tmp_path / "whole").rename(tmp_path / "store")
         wait_for(url, 200)
         other = FakeEncoder(fingerprint="b" * 64)
