@@ -279,7 +279,9 @@ def test_the_calibration_of_the_store_then_the_run_then_the_kept_one(
     shutil.rmtree(run)
     # as it was when the store was made
     assert (threshold(tmp_path / "first"), threshold(tmp_path / "second")) == (None, 0.1)
-    own = calibration(opened, 0.3).replace(split="store", store=StoreFiles.open(tmp_path / "second").manifest.id)
+    own = calibration(opened, 0.3).replace(
+        split="store", store=StoreFiles.open(tmp_path / "second").manifest.id
+    )
     write_calibration(tmp_path / "second", own)
     assert threshold(tmp_path / "second") == 0.3
 
