@@ -223,7 +223,7 @@ class Client:
         return self._read(self._ask("POST", "/v1/erase", body, patient=True), ErasureReport.read)
 
     def image(self, id: str) -> bytes:
-        """Fetch the file of a picture, or a JPEG of it."""
+        """Fetch a picture as JPEG or PNG, without metadata, or its file if the server keeps metadata."""
         return self._ask("GET", f"/v1/images/{_key(id)}").content
 
     def thumbnail(self, id: str) -> bytes:

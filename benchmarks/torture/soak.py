@@ -149,7 +149,7 @@ def _unknown(user: _User) -> None:
 
 
 def _wrong(user: _User) -> None:
-    user.client.search("a", k=0)
+    user.client.search("a", k=10**6)
 
 
 ACTIONS: dict[str, tuple[int, Action]] = {

@@ -271,7 +271,7 @@ def identity_aware_flickr8k_strong() -> Recipe:
     vectors that it learns, with dropout on them; an average of the weights; a picture is embedded at three sizes, four
     times the work of one; no cross-encoder, which reads a table of word vectors and did not help there.
     About ten minutes on one thread beside what the towers take once. Flickr8k test R@1 image→text / text→image
-    31.0 / 23.7 (means of seeds 0, 1, 2; validation chose the third epoch of each).
+    30.5 / 23.7 (means of seeds 0, 1, 2; validation chose the third epoch of each).
     MiniLM has seen the captions of the test pictures, which are in Flickr30k (docs/results.md).
     `limner train identity-aware-flickr8k-strong --data flickr8k:DIR --out RUN --set model.backbone.weights=FILE`, and
     where no hub can be reached `--set model.text.bert.model=FOLDER` (docs/models.md).

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from limner.data.images import as_shown, open_rgb, thumbnail
+from limner.data.images import encoded_anew, thumbnail
 from limner.errors import ChangedPictureError
 from limner.store.entry import StoredImage
 
@@ -68,7 +68,7 @@ def shown_bytes(image: StoredImage) -> bytes:
         content = file.read(image.size)
     if browser_type(content[:16]):
         return content
-    return as_shown(open_rgb(content, name=Path(image.path).name))[0]
+    return encoded_anew(content, Path(image.path).name)[0]
 
 
 def small_bytes(image: StoredImage) -> bytes:

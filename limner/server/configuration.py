@@ -84,7 +84,7 @@ class ServeSettings(Settings):
     """Answer only when the line is on the disk, so that it outlives a power cut."""
 
     keep_metadata: bool = False
-    """Send pictures with their EXIF, XMP and IPTC data, the place among them."""
+    """Send pictures as the files that they are, with EXIF, XMP and IPTC data, the place among them."""
 
     thumbnail_seconds: int = Field(default=0, ge=0)
     """Seconds for which browsers may keep thumbnails, on their disks, too; 0 = they keep none."""

@@ -3,21 +3,17 @@
 import asyncio
 import io
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, ParamSpec, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from PIL import Image
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
-from limner.data.image_metadata import encoded_anew, pieces_without_metadata
-from limner.data.image_parts import Piece
-from limner.data.images import as_shown, open_header, open_rgb, quiet, thumbnail
+from limner.data.images import encoded_anew, open_header, quiet, thumbnail
 from limner.errors import ChangedPictureError, ImageError
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
@@ -35,8 +31,6 @@ T = TypeVar("T")
 
 _DEEP = 4
 """Factor by which an image of more than eight bits takes more memory while it is decoded."""
-
-_CHUNK = 256 * 1024
 
 _READERS = 16
 """Threads that read the files of pictures and their thumbnails.
@@ -107,36 +101,14 @@ async def send_picture(
     *,
     keep_metadata: bool = False,
 ) -> Response:
-    """Send the file of an image without its metadata if browsers show it, else a JPEG of it.
-
-    A picture with a side that is too long for a JPEG becomes a PNG.
-
-    With `keep_metadata` a file that browsers show is sent unchanged.
+    """Send an image encoded anew, or with `keep_metadata` its file, if browsers show that.
 
     Raises `RefusedError`: 404 for a key that the store does not hold, 410 for a file that is gone or has changed since
     it was indexed, 503 if too many requests wait; `ImageError` for a file that cannot be decoded.
     """
     entry = await to_thread.run_sync(known_image, files, key, limiter=reading)
-    # closes the file on every way out but the last one, where the answer takes it over
-    with ExitStack() as ours:
-        file = ours.enter_context(await to_thread.run_sync(_open, entry, limiter=reading))
-        # by the bytes: a file that is called .jpg and holds HTML is not sent as what its name says
-        kind, name = browser_type(file.read(16)), Path(entry.path).name
-        file.seek(0)
-        if kind is None:
-            content, kind = await decoding.run(lambda: as_shown(open_rgb(file.read(), name=name)))
-            return Response(content, media_type=kind)
-        pieces: list[Piece] | None = [range(entry.size)]
-        if not keep_metadata:
-            # places in the file and not its bytes, which 1,000 slow clients would keep in memory
-            pieces = await decoding.run(lambda: pieces_without_metadata(file.read(entry.size)))
-        if pieces is None:
-            file.seek(0)
-            content, kind = await decoding.run(lambda: encoded_anew(file.read(entry.size), name))
-            return Response(content, media_type=kind)
-        ours.pop_all()
-    # by the open file and not by its path, behind which another one could be put now
-    return _FileResponse(file, pieces, kind, reading)
+    content, kind = await decoding.run(_leaving, entry, keep_metadata=keep_metadata)
+    return Response(content, media_type=kind)
 
 
 async def send_thumbnail(
@@ -176,25 +148,22 @@ def small_or_whole(
     or empty if the store keeps no thumbnails. Raises `RefusedError` (503) if the system has no file handle left.
     """
     try:
-        with _open(entry) as file:
-            content = file.read(entry.size)
-        kind, name = browser_type(content[:16]), Path(entry.path).name
-        if kind is None:
-            content, kind = as_shown(open_rgb(content, name=name))
-        elif not keep_metadata:
-            pieces = pieces_without_metadata(content)
-            if pieces is None:
-                content, kind = encoded_anew(content, name)
-            else:
-                content = b"".join(
-                    piece if isinstance(piece, bytes) else content[piece.start : piece.stop]
-                    for piece in pieces
-                )
+        content, kind = _leaving(entry, keep_metadata=keep_metadata)
     except (RefusedError, ImageError) as error:
         if isinstance(error, RefusedError) and error.status != 410:
             raise
         return thumbnails(files, [entry.id])[0] or b"", "-thumbnail.jpg"
     return content, ENDINGS[kind]
+
+
+def _leaving(image: StoredImage, *, keep_metadata: bool) -> tuple[bytes, str]:
+    """Return the file that leaves for an image, and its media type."""
+    with _open(image) as file:
+        # no more than was indexed, though the file may grow meanwhile
+        content = file.read(image.size)
+    # by the bytes: a file that is called .jpg and holds HTML is not sent as what its name says
+    kind = browser_type(content[:16]) if keep_metadata else None
+    return encoded_anew(content, Path(image.path).name) if kind is None else (content, kind)
 
 
 def _open(image: StoredImage) -> BinaryIO:
@@ -208,41 +177,6 @@ def _open(image: StoredImage) -> BinaryIO:
         raise RefusedError(
             503, "too many files are open; try again soon", {"Retry-After": "1"}, reason="files"
         ) from None
-
-
-class _FileResponse(StreamingResponse):
-    """Pieces of an open file, which is closed however the sending ends."""
-
-    def __init__(
-        self, file: BinaryIO, pieces: list[Piece], media_type: str, reading: CapacityLimiter
-    ) -> None:
-        headers = {"Content-Length": str(sum(map(len, pieces)))}
-        super().__init__(_read(_chunks(file, pieces), reading), media_type=media_type, headers=headers)
-        self._file = file
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # not in `_chunks`: of a generator whose first piece nobody asks for, because the client has left, no line runs
-        with self._file:
-            await super().__call__(scope, receive, send)
-
-
-async def _read(chunks: Iterator[bytes], reading: CapacityLimiter) -> AsyncIterator[bytes]:
-    while chunk := await to_thread.run_sync(next, chunks, b"", limiter=reading):
-        yield chunk
-
-
-def _chunks(file: BinaryIO, pieces: list[Piece]) -> Iterator[bytes]:
-    """Yield the pieces, from the file no more than it had when it was opened."""
-    for piece in pieces:
-        if isinstance(piece, bytes):
-            yield piece
-            continue
-        file.seek(piece.start)
-        # no more than Content-Length says: a file that grows meanwhile would break the protocol
-        left = len(piece)
-        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
-            left -= len(chunk)
-            yield chunk
 
 
 def check_pixels(content: bytes, most: int) -> None:

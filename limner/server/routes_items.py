@@ -238,15 +238,12 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         "/v1/images/{id}",
         response_class=Response,
         responses={
-            200: {"description": "The picture file.", "content": {"image/*": _BINARY}},
+            200: {"description": "The picture.", "content": {"image/*": _BINARY}},
             **declared(403, 404, 409, 410, *always),
         },
     )
     async def image(id: Id) -> Response:
-        """Send the picture's file without metadata, if it is still the one that was indexed.
-
-        It is sent as JPEG or PNG if browsers do not show it, and if metadata cannot be removed otherwise.
-        """
+        """Send the picture as JPEG or PNG, without metadata, if its file is still the one that was indexed."""
         return await send_picture(engine.files, id, decoding, reading, keep_metadata=settings.keep_metadata)
 
     @Rules(right="search", audit="thumbnail", cost=0.0)

@@ -39,7 +39,7 @@ class ServerSettings(Settings):
     """True: a line of the audit log is on the disk before its request is answered."""
 
     keep_metadata: bool = False
-    """True: pictures leave with their EXIF, XMP and IPTC data, which may tell place, time and owner."""
+    """True: pictures leave as the files that they are, with EXIF, XMP and IPTC data: place, time, owner."""
 
     thumbnail_seconds: int = Field(default=0, ge=0)
     """Seconds for which a browser may keep a thumbnail, on its disk, too; 0 = it keeps none."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from limner.data.images import as_shown, open_rgb
+from limner.data.images import encoded_anew
 from limner.durable import expect_new, whole_folder
 from limner.errors import ChangedPictureError, CheckpointError, ImageError, SettingsError, StoreError
 from limner.export.report import drawn_sentences, size_of
@@ -262,7 +262,7 @@ def _whole(files: StoreFiles, key: str) -> bytes | None:
         return None
     try:
         with open_unchanged(stored) as file:
-            return as_shown(open_rgb(file.read(stored.size)))[0]
+            return encoded_anew(file.read(stored.size))[0]
     except (ChangedPictureError, ImageError):
         return None
 

@@ -83,8 +83,7 @@ def test_pictures_that_are_decoded_hold_up_nothing_else(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go = threading.Event()
-    monkeypatch.setattr(pictures, "browser_type", lambda beginning: None)
-    monkeypatch.setattr(pictures, "as_shown", lambda image: (bytes(go.wait(30)), "image/jpeg"))
+    monkeypatch.setattr(pictures, "encoded_anew", lambda *given: (bytes(go.wait(30)), "image/jpeg"))
     with TestClient(create_app(Store(engine), ServerSettings(rate=0))) as client:
         key = client.get("/v1/items").json()["items"][0]["id"]
         asking = [threading.Thread(target=client.get, args=(f"/v1/images/{key}",)) for _ in range(60)]
