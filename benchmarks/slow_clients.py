@@ -8,7 +8,7 @@ a request as soon as it has the answer to the last one. Then the right token ask
 for each try, from an address that attacks, too. With `--again` a connection that was closed is opened anew. With
 `--quick` there are quick clients as well, of which nothing is claimed, and no file is written.
 
-The claim (docs/server.md): under the slow ones every try is answered. `tests/test_proxies.py` holds it.
+The claim (docs/server.md): under the slow ones every try is answered. `tests/cli/test_serve_proxies.py` holds it.
 """
 
 import argparse

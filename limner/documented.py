@@ -1,7 +1,7 @@
 """Models whose fields have a docstring each, which their JSON schema tells.
 
 pydantic's own way, `use_attribute_docstrings`, tokenizes the source of every class when it is defined: a tenth of what
-one search from the command line takes, by profile, and 0.06 to 0.12 s of the 0.34 s that its imports take without torch
+one search from the command line takes, by profile, and 0.02 to 0.15 s of the 0.34 s that its imports take without torch
 (2026-11-28). Here a module's source is parsed once, when a schema or a page asks for it.
 """
 

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from starlette.responses import Response
 
 from limner.client import Client
+from limner.data.images import encoded_anew
 from limner.errors import LimnerError, ServerError, SettingsError
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
@@ -119,7 +120,7 @@ def test_the_other_calls(server: Client, engine: Engine, folder: Path) -> None:
     first = items.items[0]
     assert server.item(first.id) == first
     assert first.taken == datetime(2026, 11, 10, 8)
-    assert server.image(first.id) == (folder / HOME / "0.png").read_bytes()
+    assert server.image(first.id) == encoded_anew((folder / HOME / "0.png").read_bytes())[0]
     assert server.thumbnail(first.id).startswith(b"\xff\xd8")
     explanation = server.explain("a red coat", first.id)
     assert explanation.words == ("a", "red", "coat")

@@ -3,7 +3,7 @@
 uvicorn waits for a slow client for ever. Here a request has one deadline, from the first wait for it to the last byte
 of its body, and so has the reading of an answer; no byte moves them. That is all: a server that strangers can reach
 stands behind a proxy (`deploy/nginx.conf`, `deploy/Caddyfile`), which takes slow clients from it.
-`tests/test_proxies.py` attacks both.
+`tests/cli/test_serve_proxies.py` attacks both.
 """
 
 import asyncio

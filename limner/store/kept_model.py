@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from limner.durable import read_json, sealed, whole_folder, write_text
+from limner.durable import read_json, sealed, sync_all, whole_folder, write_text
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import ExportedModel, load_export, read_description
 from limner.inference.source import EXPORT_FILE, RUN_FILE, kind_of
@@ -93,6 +93,8 @@ def keep(model: "TrainedModel | ExportedModel", folder: Path) -> None:
                 name, listing = RUN_FILE, _put_run(model, partial)
             ours = sorted({name, *(path.name for path in partial.iterdir())})
             write_text(partial / name, sealed({**listing, _MARK: ours}))
+            # before the folder has its name: a power cut must not leave it with empty files
+            sync_all(partial)
     except (OSError, shutil.Error, CheckpointError, SettingsError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
         raise StoreError(

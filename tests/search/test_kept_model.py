@@ -204,6 +204,22 @@ def test_a_folder_of_the_users_is_left_alone(run: Path, pictures: list[Path], tm
     assert best(mine).read_bytes() == best(run).read_bytes()
 
 
+def test_its_files_are_on_the_disk_before_the_folder_has_its_name(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut could leave a model's folder with files of no content."""
+    kept, synced = tmp_path / "model", set[str]()
+
+    def noted(path: Path) -> None:
+        # of what comes after the rename nothing is asked
+        if not kept.exists():
+            synced.add(path.name)
+
+    monkeypatch.setattr("limner.durable.sync", noted)
+    kept_model.keep(limner.load(run, device="cpu"), kept)
+    assert {path.name for path in kept.iterdir()} <= synced
+
+
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
