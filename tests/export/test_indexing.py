@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from limner.store.stored_model import load_stored_model
 
 import limner
 from limner.data.records import Dataset
@@ -17,6 +16,7 @@ from limner.export.run import export_run
 from limner.inference.trained import load_model
 from limner.search.repair import repair
 from limner.store.files import StoreFiles
+from limner.store.kept_model import load_stored_model
 from limner.store.manifest import IN_STORE
 from limner.store.verify import verify
 from tests.export.needs import run_without_torch, without_torch
