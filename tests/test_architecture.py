@@ -24,6 +24,7 @@ LAYERS: list[set[str]] = [
     {"models", "losses", "evaluation"},
     {"inference"},
     {"export"},
+    {"store"},
     {"training", "search"},
     {"recipes", "figures"},
     {"library", "hub"},

@@ -22,8 +22,8 @@ from limner.store.sqlite_rows import SqliteRows
 from limner.store.sqlite_writing import SqliteWriting
 from limner.store.uploads import MARK, Uploads
 from limner.store.verify import DAMAGE, verify
-from tests.search.erasing import Log, Made, add, answers, left_of, made, ranking, store_of
 from tests.search.fake import FakeEncoder
+from tests.store.erasing import Log, Made, add, answers, left_of, made, ranking, store_of
 
 CASE = ("rows", "share", "commits", "regions", "sentences", "updated", "earlier", "seed")
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from limner.store.erase import erase
-from tests.search.erasing import made, store_of
+from tests.store.erasing import made, store_of
 
 
 def test_a_name_in_the_model_is_told_and_searched_for_elsewhere(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from limner.store import erasable as module
 from limner.store.erasable import erasable
-from tests.search.erasing import made, store_of
+from tests.store.erasing import made, store_of
 
 
 def test_what_is_erased(tmp_path: Path) -> None:

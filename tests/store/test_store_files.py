@@ -297,7 +297,7 @@ import resource, sys
 import numpy as np
 from limner.errors import StoreError
 from limner.store.files import StoreFiles
-from tests.search.test_store_files import entry
+from tests.store.test_store_files import entry
 
 store = StoreFiles.open(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
