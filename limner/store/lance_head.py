@@ -15,7 +15,7 @@ FILE = "store.json"
 
 
 class Kept(NamedTuple):
-    """The state of a table as `store.json` has it; `deleted`: files hold rows that have been deleted since the last `scrub`."""
+    """A table as `store.json` has it; `deleted`: files hold rows that were deleted since the last `scrub`."""
 
     version: int = 0
     commits: int = 0

@@ -171,7 +171,7 @@ class Lease:
                 self._lost = True
 
     def _check(self) -> None:
-        """Check before a commit that no other writer can have taken it over, even by a clock that is half a lease ahead."""
+        """Check before a commit that no other writer has taken it over, even by a clock that is half a lease ahead."""
         # half a lease: as far as the clocks of two machines may be apart
         if self._age() > SECONDS / 2:
             with reached(self.folder):
