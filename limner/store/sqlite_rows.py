@@ -114,8 +114,8 @@ class SqliteRows:
     def scrub(self) -> None:
         """Write the file anew without what was deleted, and take it out of the write-ahead log.
 
-        Deleted values are overwritten with zeros at once (`secure_delete`). But where SQLite moves a row from one page
-        to another, a copy may stay behind in the unused part of the first, which VACUUM alone is sure to leave out.
+        Until then deleted values may stay in pages that are free, and where SQLite has moved a row to another page, a
+        copy of it in the unused part of the first.
         """
         with self._writing_connection() as connection:
             connection.execute("VACUUM")
