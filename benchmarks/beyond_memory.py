@@ -139,11 +139,11 @@ def measure(files: StoreFiles, clusters: int) -> None:
     engine = Engine(files, MODEL, approximate_from=1)
     began = time.perf_counter()
     engine.prepare()
-    assert engine._approximate is not None
-    engine._approximate.wait()
+    assert engine.approximate.proposer is not None
+    engine.approximate.proposer.wait()
     seconds["lists"] = time.perf_counter() - began
     memory["lists"] = anonymous()
-    print(seconds, memory, engine._approximate.tried, flush=True)
+    print(seconds, memory, engine.approximate.proposer.tried, flush=True)
 
     rng = np.random.default_rng(1)
     chosen = np.sort(rng.choice(len(snapshot.vectors), QUERIES, replace=False))
@@ -189,7 +189,7 @@ def measure(files: StoreFiles, clusters: int) -> None:
             "compared": COMPARED,
             "seconds": seconds,
             "memory_gb": {**memory, "vectors": 4 * DIM * len(snapshot.vectors) / 1e9},
-            "found": [one.model_dump() for one in engine._approximate.tried],
+            "found": [one.model_dump() for one in engine.approximate.proposer.tried],
             "searches": searches,
         },
     )

@@ -126,7 +126,8 @@ def _pairs(folder: Path | None) -> "PairSet":
         # not refused: figures of two models on this machine can still be compared
         err.print(
             f"this machine draws another set than version {LIES_VERSION} (digest {drawn.digest[:16]}, not "
-            f"{LIES_DIGEST[:16]}): other versions of Pillow or NumPy draw other pixels; compare figures of this digest alone"
+            f"{LIES_DIGEST[:16]}): other versions of Pillow or NumPy draw other pixels; compare figures of this "
+            "digest alone"
         )
     return drawn
 
