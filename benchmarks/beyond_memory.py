@@ -78,7 +78,9 @@ class Drawn(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("engines", nargs="*", metavar="ENGINE", help=f"of {', '.join(ENGINES)}; all if not given")
+    parser.add_argument(
+        "engines", nargs="*", metavar="ENGINE", help=f"of {', '.join(ENGINES)}; all if not given"
+    )
     parser.add_argument("--rows", type=int, default=sized(5_000_000, 30_000))
     parser.add_argument("--clusters", type=int, default=500)
     parser.add_argument("--folder", type=Path, help="where LanceDB's table is made, and deleted")
@@ -200,7 +202,8 @@ def of_limner(rows: Drawn, folder: Path) -> Search:
     texts: dict[tuple[int, ...], str] = {}
     facts = [column.tolist() for column in rows.facts.values()]
     metadata = [
-        texts.setdefault(one, '{"camera": %d, "day": %d, "hour": %d}' % one) for one in zip(*facts, strict=True)
+        texts.setdefault(one, '{"camera": %d, "day": %d, "hour": %d}' % one)
+        for one in zip(*facts, strict=True)
     ]
     names = np.array([f"{number:032x}" for number in range(count)], "S32")
     columns = Columns(
@@ -217,9 +220,9 @@ def of_limner(rows: Drawn, folder: Path) -> Search:
     files.snapshot = lambda: snapshot  # type: ignore[method-assign]
     engine = Engine(files, MODEL, approximate_from=1)
     engine.prepare()
-    assert engine._approximate is not None
-    engine._approximate.wait()
-    print("limner:", engine._approximate.tried, flush=True)
+    assert engine.approximate.proposer is not None
+    engine.approximate.proposer.wait()
+    print("limner:", engine.approximate.proposer.tried, flush=True)
 
     def search(query: np.ndarray, condition: str, width: int) -> np.ndarray:
         fact, values = CONDITIONS[condition]
