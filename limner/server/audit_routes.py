@@ -82,12 +82,12 @@ class Record:
 
     def __init__(self, audit: AuditLog, files: StoreFiles, scope: Scope) -> None:
         self.audit, self.files, self.scope = audit, files, scope
-        # what was erased before it is none of its concern
         self.rules = rules_of(scope)
         self.name = self.rules.audit or OTHER
         self.is_of_persons = self.rules.audit is not None
         """True for an address of what the store holds of persons, also for a method that is not for it."""
         self.facts: MutableMapping[str, Any] = {}
+        self._removed = False
         # a key in the address also belongs to refused requests; other text there could be anything, a token too
         if self.is_of_persons and (key := _KEY.search(route_path(scope))):
             self.facts["id"] = key[1]
@@ -103,13 +103,14 @@ class Record:
         }
         try:
             # in a thread, as disks may be slow
-            await run_in_threadpool(self.audit.append, line, self._unknown)
+            await run_in_threadpool(self.audit.append, line, self._gone)
         except (OSError, SettingsError) as error:
             log.error("%s: %s", self.audit.file, error)
             raise RefusedError(503, _UNWRITTEN, reason="audit") from None
 
     def settle(self) -> None:
-        """Take what this request itself has erased for something that its line names."""
+        """Name in the line what this request itself has removed."""
+        self._removed = True
 
     async def leave_out_unknown(self) -> None:
         """Leave out keys that the store does not hold: whoever asks for an erased image would bring its key back."""
@@ -122,6 +123,10 @@ class Record:
             for name, key in named.items():
                 if key in unknown:
                     del self.facts[name]
+
+    def _gone(self, keys: Collection[str]) -> set[str]:
+        """Of the images that a line names, those that another request may have erased since they were found."""
+        return set() if self._removed else self._unknown(keys)
 
     def _unknown(self, keys: Collection[str]) -> set[str]:
         """Of keys, those that the store does not hold now."""

@@ -1,7 +1,6 @@
 """Images that clients add and delete: written to the folder of uploads, then indexed."""
 
 import hashlib
-import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,11 +18,6 @@ from limner.store.entry import StoredImage, key_of
 from limner.store.path import cause_of
 from limner.store.uploads import ENDINGS, NAME, Uploads, is_in, is_upload
 
-_TIDY_AFTER = 64
-"""Number of changes after which the store is tidied up; each leaves a small file that every later reader opens."""
-
-log = logging.getLogger("limner.server")
-
 
 class Changes:
     """Adds and deletes images; it must be called from one thread.
@@ -36,7 +30,6 @@ class Changes:
     def __init__(self, engine: Engine, folder: Path | None) -> None:
         self.engine = engine
         self.folder = None if folder is None else writable(folder)
-        self._changes = 0
         self._uploads = None if self.folder is None else self._claimed(self.folder)
 
     def _claimed(self, folder: Path) -> Uploads:

@@ -10,6 +10,7 @@ from limner.data.records import Dataset
 from limner.inference import load_model
 from limner.inference.calibration_file import THRESHOLD
 from limner.inference.trained import TrainedModel
+from limner.store.files import StoreFiles
 from tests.agreeing import agreeing, resaved
 from tests.cli.command import Limner, refused
 
@@ -106,7 +107,7 @@ def test_a_store_is_calibrated_on_its_own_sentences(
     assert "p=" not in before.out
     told = limner("calibrate", run, "--store", store, cpu, "--threshold", "0")
     assert told.code == 0, told.err
-    assert f"written to {store / 'calibration.json'}" in told.out
+    assert f"written into {store}" in told.out
     assert "right ones that reach it" in told.out
     assert not (run / "calibration.json").exists()
     good = json.loads(limner("search", store, query, cpu, "--json").out)
@@ -116,7 +117,7 @@ def test_a_store_is_calibrated_on_its_own_sentences(
     assert useless.code == 0
     [line] = useless.err.splitlines()
     assert line.startswith("searches will not say 'no good match': by embedding only 0% of the right")
-    values = json.loads((store / "calibration.json").read_text(encoding="utf-8"))
+    values = json.loads(StoreFiles.open(store).rows.text("calibration") or "")
     assert values["unusable"] == {"embedding": "only 0% of the right first hits reach 1"}
     report = CalibrationReport.model_validate_json(
         limner("calibrate", run, "--store", store, cpu, "--threshold", "1", "--json").out
