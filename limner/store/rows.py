@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
+from limner.errors import StoreError
 from limner.store.digests import digest_of, row_digest
 from limner.store.entry import StoredImage
 from limner.types import RegionFeatures
@@ -90,6 +91,10 @@ def same_contents(image: StoredImage, before: PictureRow) -> PictureRow:
     return PictureRow._make((*values, row_digest(values)))
 
 
+class MomentGoneError(StoreError):
+    """The rows of a moment are no longer there, since another process has scrubbed; those of a later one are."""
+
+
 @runtime_checkable
 class Reading(Protocol):
     """All rows at one moment. Whatever cannot be read raises `StoreError`; digests are for the caller to compare."""
@@ -163,10 +168,10 @@ class Rows(Protocol):
         """A small text that the store keeps: `description`, `id`, `calibration`."""
 
     def set_text(self, name: str, text: str | None) -> None:
-        """Write one, as a whole or not at all."""
+        """Write one, as a whole or not at all. Whoever calls this holds the store's lock."""
 
     def reading(self) -> AbstractContextManager[Reading]:
-        """Read all of one moment."""
+        """Read all of one moment. Raises `MomentGoneError`, of an engine whose `scrub` does not wait for readers."""
 
     def begin(self) -> Writing:
         """Begin a change. The caller holds the store's lock."""
