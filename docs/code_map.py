@@ -51,8 +51,10 @@ WAYS = {
         ("limner/server/batching.py", "Worker", "answers queries that wait together, in the model's thread"),
         ("limner/search/stage_times.py", "timed", "times the stages"),
         ("limner/search/engine.py", "Engine", "takes a snapshot of the store, and ranks its images"),
+        ("limner/search/approximate.py", "Approximate", "says whether a graph or lists propose images"),
         ("limner/store/files.py", "StoreFiles", "has the snapshot, read anew if the store has changed"),
         ("limner/store/sqlite_rows.py", "SqliteRows", "says whether it has, and reads its rows"),
+        ("limner/store/sqlite_file.py", "told", "makes one line of an error of SQLite"),
         (
             "limner/search/query_vectors.py",
             "query_vectors",

@@ -110,7 +110,7 @@ def search_command(
     With --queries, many descriptions are answered by one process. `--format trec` names pictures by their path, with
     blanks and percent signs as in URLs, or with `--names id` by their key, as the qrels of the search page do.
     """
-    # before the imports below: torch and LanceDB take seconds to load
+    # before the imports below: torch takes seconds to load
     _check(
         text,
         sentences=sentences,
