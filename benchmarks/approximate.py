@@ -76,7 +76,7 @@ def _given(options: argparse.Namespace, rng: np.random.Generator) -> Iterator[tu
 
 
 def _snapshot(matrix: np.ndarray) -> Snapshot:
-    snapshot = Snapshot(1, Vectors(matrix), None)
+    snapshot = Snapshot(Vectors(matrix), None)
     snapshot.__dict__["keys"] = [f"{number:016x}{0:016x}" for number in range(len(matrix))]
     return snapshot
 

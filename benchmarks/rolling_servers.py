@@ -386,7 +386,6 @@ def _change_store(store: str, run: Path, pictures: list[Path], tell: Connection)
     there = {path for path in pictures if str(path) in opened.files.entries()}
     draws = random.Random(0)
     last: list[Path] = []
-    changes = 0
     while not tell.poll(0.3):
         path = draws.choice([one for one in pictures if one not in last])
         if path in there:
@@ -398,10 +397,6 @@ def _change_store(store: str, run: Path, pictures: list[Path], tell: Connection)
         # a server is asked for it a moment later: it must be so until then
         last = [*last, path][-8:]
         tell.send((pictures.index(path), path in there, ended))
-        changes += 1
-        # as `limner index` does at its end where it pays, and sooner here
-        if not changes % 10:
-            opened.files.compact()
     # or closing would reset the connection
     tell.recv()
 

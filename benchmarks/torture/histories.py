@@ -22,7 +22,7 @@ import limner
 from benchmarks.torture.commands import ROOT, Result, called
 from limner.errors import LimnerError
 
-RUN = ROOT / "tests" / "inference" / "formats" / "format-3"
+RUN = ROOT / "tests" / "inference" / "formats" / "format-4"
 """A run of a tiny model that re-ranks, so that stores have vectors, region features, thumbnails and sentences."""
 
 QUERIES = ("a red square on white", "blue")

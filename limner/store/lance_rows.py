@@ -59,7 +59,7 @@ _MANY = 4  # if one row in four or more is wanted, all are read from first to la
 
 
 class _Own(threading.local):
-    """What a thread reads."""
+    """The reading of a thread."""
 
     reading: "LanceReading | None" = None
 
@@ -88,7 +88,7 @@ class LanceRows:
         return rows
 
     def head(self, *, tagged: bool = False) -> Head:
-        """The state of the store now, or of the moment that this thread reads; `tagged` for whoever puts another."""
+        """The state of the store now, or of the moment that this thread reads; `tagged` to put another."""
         if self._own.reading is not None and not tagged:
             return self._own.reading.head
         return read_head(self.folder, tagged=tagged)
@@ -294,7 +294,7 @@ class LanceWriting:
         self.abandon()
 
     def abandon(self) -> None:
-        """See `Writing.abandon`; what is in the tables nobody names."""
+        """See `Writing.abandon`; what is in the tables has no name."""
         self._head: Head | None = None
         self._kept: dict[str, Kept] = {}
         self._tables: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from limner.settings import Settings
 from limner.store.lock import LEASE_FILE, LOCK_FILE
 from limner.store.path import StorePath, is_remote
 from limner.store.rows import Rows
-from limner.store.sqlite_rows import PARTIAL
+from limner.store.sqlite_file import PARTIAL
 
 DESCRIPTION, ID = "description", "id"
 """Names of the texts of a store in which this, and its id alone, are kept."""

@@ -1,4 +1,4 @@
-"""What a store needs of an engine that keeps its rows: `Rows`, of which `limner.store.sqlite_rows` is the usual one.
+"""The interface of an engine that keeps a store's rows: `Rows`, of which `limner.store.sqlite_rows` is the usual one.
 
 Two tables and a few texts. A commit changes all of them together, survives a kill and a power cut, and shows to a
 reader as a whole or not at all. One process writes at a time (`limner.store.lock`); any number may read meanwhile.
@@ -53,7 +53,7 @@ class SentenceRow(NamedTuple):
 
 
 class State(NamedTuple):
-    """What the last commit left of a table: the number of such commits, of its rows, and the sum of their digests."""
+    """A table after the last commit: how many commits changed it, its number of rows, and the sum of their digests."""
 
     version: int
     rows: int
@@ -174,13 +174,13 @@ class Rows(Protocol):
         """Read all of one moment. Raises `MomentGoneError`, of an engine whose `scrub` does not wait for readers."""
 
     def begin(self) -> Writing:
-        """Begin a change. Whoever calls this holds the store's lock."""
+        """Begin a change. The caller holds the store's lock."""
 
     def scrub(self) -> None:
-        """Remove from the disk what has been deleted. Whoever calls this holds the store's lock."""
+        """Remove from the disk what has been deleted. The caller holds the store's lock."""
 
     def faults(self) -> list[str]:
-        """What the engine itself finds wrong with its files, a line each."""
+        """Faults that the engine itself finds in its files, a line each."""
 
     def copy(self, folder: Path) -> None:
         """Copy all rows of one moment into an empty folder."""

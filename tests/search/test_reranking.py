@@ -112,7 +112,7 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
     monkeypatch.setattr("limner.inference.rerank_co_attention._MEETINGS", 60)
     by_key = Store(engine).search(QUERY, k=11, rerank=11)
-    monkeypatch.setattr("limner.store.sqlite_rows._AT_ONCE", 2)
+    monkeypatch.setattr("limner.store.sqlite_file.AT_ONCE", 2)
     apart = Store(engine).search(QUERY, k=12, rerank="all", explain=True)
     ids = {hit.id for hit in by_key}
     assert [hit.id for hit in by_key] == [hit.id for hit in apart if hit.id in ids]

@@ -226,7 +226,7 @@ def test_an_export_is_of_one_moment(
     assert len(files) == COUNT - 2
 
     # SQLite's file cannot be cut off while the export reads it, so that erasure has to be called again
-    monkeypatch.setattr("limner.store.sqlite_rows._WAIT", 0.1)
+    monkeypatch.setattr("limner.store.sqlite_file.WAIT", 0.1)
 
     def erasing(done: int, total: int) -> None:
         if done == 3:

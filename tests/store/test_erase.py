@@ -18,7 +18,8 @@ from limner.store.contents import thumbnails
 from limner.store.entry import StoredImage
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
-from limner.store.sqlite_rows import SqliteRows, SqliteWriting
+from limner.store.sqlite_rows import SqliteRows
+from limner.store.sqlite_writing import SqliteWriting
 from limner.store.uploads import MARK, Uploads
 from limner.store.verify import DAMAGE, verify
 from tests.search.fake import FakeEncoder
@@ -265,7 +266,7 @@ def test_a_failing_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_reader_that_reads_for_long_has_the_erasure_called_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limner.store.sqlite_rows._WAIT", 0.1)
+    monkeypatch.setattr("limner.store.sqlite_file.WAIT", 0.1)
     some = [made(number, 17, False) for number in range(5)]
     files, reader = store_of(tmp_path / "store", some), StoreFiles.open(tmp_path / "store")
     with reader.rows.reading() as reading:

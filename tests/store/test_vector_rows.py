@@ -23,7 +23,7 @@ from limner.store.files import StoreFiles
 from limner.store.int8_codes import Int8Codes
 from limner.store.scratch import ScratchFile
 from limner.store.snapshot import Columns, Snapshot
-from limner.store.sqlite_rows import SqliteReading
+from limner.store.sqlite_reading import SqliteReading
 from limner.store.vectors import Vectors
 from tests.search.fake import DIM, FakeEncoder, unit
 
@@ -334,15 +334,15 @@ def test_of_what_was_dropped_no_byte_is_left_when_nobody_has_it(writer: Writer, 
 def test_lists_that_have_followed_hold_nothing_of_before(writer: Writer) -> None:
     engine = Engine(writer.store, FakeEncoder(), approximate_from=10)
     engine.prepare()
-    assert engine._approximate is not None
-    engine._approximate.wait()
+    assert engine.approximate.proposer is not None
+    engine.approximate.proposer.wait()
     [name] = writer.add(7)
     for _ in range(2):
         engine.answer(SearchRequest(text="blue", k=3))
-        engine._approximate.wait()
+        engine.approximate.proposer.wait()
     writer.delete(7)
     assert engine.answer(SearchRequest(text="blue", k=3)).total == 59
-    engine._approximate.wait()
+    engine.approximate.proposer.wait()
     engine.answer(SearchRequest(text="blue", k=3))
     assert vector_of(name).tobytes() not in file_of(writer.store.snapshot()).matrix.tobytes()
 

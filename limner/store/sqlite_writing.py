@@ -1,0 +1,184 @@
+"""Changing a store's SQLite file in one transaction."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from limner.store.digests import SIZE, row_digest, total_of, total_without, vector_sums
+from limner.store.entry import StoredImage
+from limner.store.rows import Picture, PictureRow, State, contents_of, picture_row, same_contents
+from limner.store.sqlite_file import PICTURE, SENTENCE, commit, damaged, of_some, told
+from limner.store.sqlite_reading import SqliteReading, state_of
+
+
+class SqliteWriting:
+    """One change, see `limner.store.rows.Writing`."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+        self._folder, self._connection = folder, connection
+        self.pending = 0
+        self._states: dict[str, State] = {}
+
+    def add(self, pictures: Sequence[Picture]) -> None:
+        """See `Writing.add`."""
+        with self._changing("pictures") as connection:
+            self._remove([picture.image.id for picture in pictures])
+            (number,) = connection.execute(
+                "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name='vectors'"
+            ).fetchone()
+            numbers = range(number + 1, number + 1 + len(pictures))
+            sums = vector_sums(np.stack([one.vector for one in pictures])) if pictures else []
+            contents = [contents_of(one) for one in pictures]
+            connection.executemany(
+                "INSERT INTO vectors VALUES (?, ?)",
+                zip(numbers, (content[0] for content in contents), strict=True),
+            )
+            for place, table in ((1, "thumbnails"), (2, "regions")):
+                held = [(n, one[place]) for n, one in zip(numbers, contents, strict=True) if one[place]]
+                connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", held)
+            rows = [
+                picture_row(picture.image, number, vector_sum, content[1:])
+                for picture, number, vector_sum, content in zip(
+                    pictures, numbers, sums, contents, strict=True
+                )
+            ]
+            self._insert(rows)
+            self.pending += sum(len(part or b"") for content in contents for part in content)
+
+    def update(self, images: Sequence[StoredImage]) -> None:
+        """See `Writing.update`."""
+        with self._changing("pictures"):
+            ids = [image.id for image in images]
+            before = {row.id: row for row in SqliteReading(self._folder, self._connection).pictures(ids)}
+            if gone := set(ids) - before.keys():
+                raise damaged(self._folder, f"the row of {min(gone)} is gone")
+            for row in before.values():
+                # it must not get a digest that says that it is sound
+                if row.digest != row_digest(row[:-1]):
+                    raise damaged(self._folder, f"the row of {row.id} is damaged")
+            held = [before[one] for one in ids]
+            self._forget([row.id for row in held])
+            self._insert([same_contents(image, row) for image, row in zip(images, held, strict=True)])
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """See `Writing.delete`."""
+        with self._changing("pictures"):
+            paths = [row.path for row in SqliteReading(self._folder, self._connection).pictures(ids)]
+            # also the sentences of a picture whose row is no longer there cannot be told whose they are
+            self.delete_sentences(paths=paths)
+            return self._remove(ids)
+
+    def add_sentences(
+        self, sentences: Sequence[tuple[str, str, str | None]], vectors: Float[np.ndarray, "sentences dim"]
+    ) -> None:
+        """See `Writing.add_sentences`."""
+        with self._changing("sentences") as connection:
+            rows = [
+                (*sentence, vector_sum)
+                for sentence, vector_sum in zip(sentences, vector_sums(vectors), strict=True)
+            ]
+            digests = [row_digest(row) for row in rows]
+            connection.executemany(
+                f"INSERT INTO sentences ({SENTENCE}, vector) VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (*row, digest, vector.tobytes())
+                    for row, digest, vector in zip(
+                        rows, digests, np.ascontiguousarray(vectors, "<f4"), strict=True
+                    )
+                ],
+            )
+            self._count("sentences", digests, [])
+
+    def delete_sentences(self, ids: Sequence[str] = (), paths: Sequence[str] = ()) -> int:
+        """See `Writing.delete_sentences`."""
+        with self._changing("sentences") as connection:
+            by_id = list(of_some(connection, "SELECT id, digest FROM sentences WHERE id IN", ids))
+            by_path = of_some(connection, "SELECT id, digest FROM sentences WHERE path IN", paths)
+            found = dict(chain(by_id, by_path))
+            connection.executemany("DELETE FROM sentences WHERE id=?", [(one,) for one in found])
+            self._count("sentences", [], list(found.values()))
+            return len(found)
+
+    def recount(self) -> None:
+        """See `Writing.recount`."""
+        for table in ("pictures", "sentences"):
+            with self._changing(table) as connection:
+                digests = [digest for (digest,) in connection.execute(f"SELECT digest FROM {table}")]
+                self._states[table] = State(self._states[table].version, len(digests), total_of(digests))
+
+    def commit(self) -> None:
+        """See `Writing.commit`."""
+        with told(self._folder):
+            if self._connection.in_transaction:
+                self._connection.executemany(
+                    "UPDATE states SET version=?, rows=?, total=? WHERE name=?",
+                    [
+                        (state.version + 1, state.rows, state.total.to_bytes(SIZE, "little"), name)
+                        for name, state in self._states.items()
+                    ],
+                )
+                commit(self._connection, self._folder)
+            self._states, self.pending = {}, 0
+
+    def abandon(self) -> None:
+        """See `Writing.abandon`."""
+        self._states, self.pending = {}, 0
+        with suppress(sqlite3.Error):
+            self._connection.rollback()
+
+    def close(self) -> None:
+        """Give the connection back; what was not committed is abandoned."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+    @contextmanager
+    def _changing(self, table: str) -> Iterator[sqlite3.Connection]:
+        """One step of the change, which after an error has not been made; the steps before it stay."""
+        with told(self._folder):
+            connection, before = self._connection, dict(self._states)
+            if not connection.in_transaction:
+                connection.execute("BEGIN IMMEDIATE")
+            connection.execute("SAVEPOINT step")
+            try:
+                if table not in self._states:
+                    self._states[table] = state_of(connection, self._folder, table)
+                yield connection
+            except BaseException:
+                # a full disk may have ended the whole transaction
+                self._states = before if connection.in_transaction else {}
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK TO step")
+                raise
+            finally:
+                with suppress(sqlite3.Error):
+                    connection.execute("RELEASE step")
+
+    def _remove(self, ids: Sequence[str]) -> int:
+        """Remove images with their bytes."""
+        numbers = [(number,) for number in self._forget(ids)]
+        for table in ("vectors", "thumbnails", "regions"):
+            self._connection.executemany(f"DELETE FROM {table} WHERE number=?", numbers)
+        return len(numbers)
+
+    def _forget(self, ids: Sequence[str]) -> list[int]:
+        """Remove rows of images, and return the numbers of their bytes."""
+        select = "SELECT id, number, digest FROM pictures WHERE id IN"
+        found = list(of_some(self._connection, select, ids))
+        self._connection.executemany("DELETE FROM pictures WHERE id=?", [(key,) for key, _, _ in found])
+        self._count("pictures", [], [digest for *_, digest in found])
+        return [number for _, number, _ in found]
+
+    def _insert(self, rows: list[PictureRow]) -> None:
+        marks = ", ".join("?" * len(PictureRow._fields))
+        self._connection.executemany(f"INSERT INTO pictures ({PICTURE}) VALUES ({marks})", rows)
+        self._count("pictures", [row.digest for row in rows], [])
+
+    def _count(self, table: str, more: list[bytes], less: list[bytes]) -> None:
+        state = self._states[table]
+        total = total_without(less, total_of(more, state.total))
+        self._states[table] = State(state.version, state.rows + len(more) - len(less), total)
