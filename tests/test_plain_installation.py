@@ -107,8 +107,8 @@ def test_the_error_says_what_to_install(
     for name in ("pyarrow", "lancedb"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.chdir(tmp_path)
-    for name in (TABLE, "table.csv"):
-        Path(name).touch()
+    for file in (TABLE, Path("table.csv")):
+        file.touch()
     Path("table.lance").mkdir()
     with pytest.raises(SettingsError) as caught:
         call()

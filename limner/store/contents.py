@@ -1,6 +1,7 @@
 """Thumbnails and region features of a store's images, compared with their digests."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -56,7 +57,7 @@ def region_blocks(
         block = order[start : start + size]
         some = [rows[ids[place]] for place in block.tolist()]
         # a moment of its own for each block: whoever scores them for seconds holds up no erasure
-        held = files.read(lambda reading, some=some: _regions(files.folder, reading, some))
+        held = files.read(partial(_regions, files.folder, some))
         contents = [own(files.folder, held, row.number, row.regions_digest) or b"" for row in some]
         yield block, np.frombuffer(b"".join(contents), "<f2").reshape(-1, *shape)
 
@@ -71,7 +72,7 @@ def own(folder: StorePath, held: Mapping[int, bytes], number: int, digest: bytes
     return content
 
 
-def _regions(folder: StorePath, reading: Reading, some: Sequence[PictureRow]) -> dict[int, bytes]:
+def _regions(folder: StorePath, some: Sequence[PictureRow], reading: Reading) -> dict[int, bytes]:
     """Region features by number. Raises `UnknownPictureError` for an image that was deleted or replaced since."""
     held = reading.regions([row.number for row in some])
     if len(held) < len(some):
