@@ -10,6 +10,7 @@ facts. The cold commands are those of `benchmarks.cold_search`.
 """
 
 import argparse
+import compileall
 import hashlib
 import io
 import json
@@ -176,17 +177,17 @@ def main() -> None:
         folder = Path(scratch)
         rounds: dict[str, list[dict[str, list[float]]]] = {name: [] for name in trees}
         _drawn(folder / "pictures", options.pictures)
-        commands = dict.fromkeys(trees, dict[str, list[str]]()) if options.only == "store" else _cold(folder, trees)
-        # one round before does not count: what is compiled then is read from files later
-        for number in range(options.rounds + 1):
+        commands = {} if options.only == "store" else _cold(folder, trees)
+        for tree in trees.values():
+            compileall.compile_dir(tree / "limner", quiet=2)
+        for number in range(options.rounds):
             for name in list(trees)[:: 1 if number % 2 else -1]:
                 _chosen(trees[name])
-                took = _commands(commands[name])
+                took = _commands(commands.get(name, {}))
                 if options.only != "cold":
                     took |= _round(folder / "stores", folder / "pictures", options.rows)
-                if number:
-                    rounds[name].append(took)
-            print(f"round {number}", flush=True)
+                rounds[name].append(took)
+                print(f"round {number + 1}, {name}: {took}", flush=True)
     _publish(rounds, options)
 
 
@@ -254,7 +255,9 @@ def _publish(rounds: dict[str, list[dict[str, list[float]]]], options: argparse.
         return statistics.median(one[step][part] for one in rounds[name])
 
     steps: dict[str, dict[str, float]] = {}
-    print(f"{'':<42} {'before':>9} {'after':>9} {'ratio':>6}   {'before':>9} {'after':>9} {'ratio':>6} of CPU time")
+    print(
+        f"{'':<42} {'before':>9} {'after':>9} {'ratio':>6}   {'before':>9} {'after':>9} {'ratio':>6} of CPU time"
+    )
     for step in rounds["after"][0]:
         row: dict[str, float] = {}
         for part, unit in enumerate(("wall", "cpu")):
@@ -262,12 +265,19 @@ def _publish(rounds: dict[str, list[dict[str, list[float]]]], options: argparse.
             row |= {f"{unit}_before": before, f"{unit}_after": after, f"{unit}_ratio": after / before}
         steps[step] = {key: round(value, 4) for key, value in row.items()}
         told = [
-            f"{row[f'{u}_before']:>9.3f} {row[f'{u}_after']:>9.3f} {row[f'{u}_ratio']:>6.2f}" for u in ("wall", "cpu")
+            f"{row[f'{u}_before']:>9.3f} {row[f'{u}_after']:>9.3f} {row[f'{u}_ratio']:>6.2f}"
+            for u in ("wall", "cpu")
         ]
         print(f"{step:<42} {'   '.join(told)}", flush=True)
     write(
         "store_before_after",
-        {"rounds": options.rounds, "rows": options.rows, "pictures": options.pictures, "dim": DIM, "steps": steps},
+        {
+            "rounds": options.rounds,
+            "rows": options.rows,
+            "pictures": options.pictures,
+            "dim": DIM,
+            "steps": steps,
+        },
     )
 
 
