@@ -116,17 +116,18 @@ def bench_command(
 
 def _pairs(folder: Path | None) -> "PairSet":
     from limner.data.minimal_pairs import read_pairs
-    from limner.demo.lies import DIGEST, VERSION, draw_lies
+    from limner.people import LIES_DIGEST, LIES_VERSION, draw_lies
 
     if folder is not None:
         return read_pairs(folder)
     with counting("people") as progress:
         drawn = draw_lies(progress=progress, workers=os.cpu_count() or 1)
-    if drawn.digest != DIGEST:
+    if drawn.digest != LIES_DIGEST:
         # not refused: figures of two models on this machine can still be compared
         err.print(
-            f"this machine draws another set than version {VERSION} (digest {drawn.digest[:16]}, not {DIGEST[:16]}): "
-            "other versions of Pillow or NumPy draw other pixels; compare figures of this digest alone"
+            f"this machine draws another set than version {LIES_VERSION} (digest {drawn.digest[:16]}, not "
+            f"{LIES_DIGEST[:16]}): other versions of Pillow or NumPy draw other pixels; compare figures of this "
+            "digest alone"
         )
     return drawn
 

@@ -178,7 +178,7 @@ def people_command(
     workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
 ) -> PeopleDrawn:
     """Draw people and describe them, in the form of CUHK-PEDES."""
-    from limner.demo.people import generate_people
+    from limner.people import generate_people
 
     with counting("people") as progress:
         summary = generate_people(
@@ -214,7 +214,7 @@ def triplets_command(
     workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
 ) -> TripletsDrawn:
     """Draw near-twins of generated people, each with one change, and sentences that ask for it, in the form of CIRR."""
-    from limner.demo.triplets import draw_triplets
+    from limner.people import draw_triplets
 
     with counting("people") as progress:
         summary = draw_triplets(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = group("Demo.")
 
 _PEOPLE = 1800
-"""The same value as in `limner.demo.walkthrough`, whose import takes torch; a test compares them."""
+"""The same value as in `limner.cli.walkthrough`, whose import takes torch; a test compares them."""
 
 
 @command(app, "demo")
@@ -38,9 +38,8 @@ def demo_command(
 
     Run again, it continues where it stopped. It overwrites only files of an earlier demo.
     """
-    from limner.demo.walkthrough import Screen, run_demo
+    from limner.cli.walkthrough import Screen, run_demo
 
-    # passed in, since `limner.demo` lies below the command line and must not import it
     screen = Screen(say=out.print, counting=counting, counting_each=counting_each, training=_training)
     done = run_demo(folder, settings or [], identities, screen)
     out.print(f"Done in {done.minutes:.1f} minutes. Try:")

@@ -266,10 +266,10 @@ def _explanations(
 ) -> ExplanationsReport:
     """Measure the explanations of a run."""
     from limner.data.readers import open_dataset
-    from limner.demo.people.truth import truth_of
     from limner.evaluation.explanations import render
     from limner.inference import load_model
     from limner.inference.evaluate_explanations import evaluate_explanations
+    from limner.people import truth_of
 
     loaded = load_model(run, **how)
     dataset = open_dataset(data).split(split)

@@ -315,7 +315,7 @@ def repair_command(
         typer.Option("--run", help="The store's run, if it has moved; it encodes what is damaged."),
     ] = None,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Give up what cannot be restored, and remove its files.")
+        bool, typer.Option("--accept-loss", help="Give up what cannot be restored.")
     ] = False,
     cpu: Cpu = False,
 ) -> Repair:

@@ -6,7 +6,7 @@ an explanation against a truth that was put there, e.g. Yang and Kim, "Benchmark
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,21 +17,6 @@ from rich.table import Table
 
 from limner.evaluation.intervals import Interval, auc_interval, ratio_interval
 from limner.evaluation.report import said_of_precision
-
-
-@dataclass(frozen=True, eq=False)
-class PictureTruth:
-    """The truth about a picture.
-
-    - `colours`: names of all colours that it shows; `names`: those from which a false one may be planted.
-    - `parts`: noun → the part that it means, such as "jacket" → "upper"; only nouns that mean one part.
-    - `shows`: the pixels of each part, drawn when called.
-    """
-
-    colours: frozenset[str]
-    names: tuple[str, ...]
-    parts: Mapping[str, str]
-    shows: Callable[[], Mapping[str, Bool[np.ndarray, "height width"]]]
 
 
 @dataclass(frozen=True, eq=False)

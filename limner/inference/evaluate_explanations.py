@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from limner.data.picture_truth import PictureTruth
 from limner.data.records import Dataset, group_numbers
 from limner.data.transforms import crop_of
 from limner.data.word_kinds import HAIR, kind_of, phrases_of
@@ -15,7 +16,6 @@ from limner.errors import DataError
 from limner.evaluation.explanations import (
     Explained,
     ExplanationReport,
-    PictureTruth,
     method_figures,
     pointing_figures,
     random_figures,

@@ -142,8 +142,7 @@ class SentenceTable:
     def _read(self) -> list[tuple[SentenceRow, bytes]]:
         """All sentences of one moment, compared with their digests. Raises `StoreError`."""
         files = self.files
-        with files.rows.reading() as reading:
-            state, rows = reading.state("sentences"), list(reading.sentences())
+        state, rows = files.read(lambda reading: (reading.state("sentences"), list(reading.sentences())))
         vectors = matrix_of(files.folder, b"".join(vector for _, vector in rows), files.dim)
         sums = [row.vector_sum for row, _ in rows]
         if any(row_digest(row[:-1]) != row.digest for row, _ in rows) or vector_sums(vectors) != sums:

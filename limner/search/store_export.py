@@ -17,12 +17,9 @@ import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from limner.durable import sync, sync_all
 from limner.errors import SettingsError, StoreError
@@ -33,6 +30,10 @@ from limner.store.path import StorePath, reached, store_path
 from limner.store.rows import Reading
 from limner.store.snapshot import expect_rows, read_vectors, sound
 from limner.store_reports import StoreExport
+from limner.tables import require_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT = 1
 """Version of what stands in the exported files."""
@@ -63,11 +64,12 @@ def export_store(
     What was deleted is not among them, and an erasure meanwhile ends the export. One block of rows is in memory at a
     time, and the texts of all sentences. `progress` is called with the numbers of pictures written and of all.
 
-    Raises `SettingsError` for another format, a name with another ending than the format's, and one that is there or
-    lies in the store; `StoreError` for a store that is damaged or was erased from, and for a disk that is full.
+    Raises `SettingsError` for another format, a name with another ending than the format's, one that is there or lies
+    in the store, and without pyarrow; `StoreError` for a store that is damaged or was erased from, and for a full disk.
     """
     if to not in _WRITERS:
         raise SettingsError(f"--to: expected {', '.join(_WRITERS)}, got {to[:40]!r}")
+    require_pyarrow("an export of a store")
     place, target = store_path(store), Path(os.path.abspath(out))  # noqa: PTH100 - links in it stay as they are
     if target.suffix != _ENDINGS[to]:
         ending = f"a name that ends in {_ENDINGS[to]}" if _ENDINGS[to] else "a folder's name without a dot"
@@ -137,8 +139,10 @@ class _Rows:
         }
         """Description of the rows, which is kept beside them."""
 
-    def schema(self, *, vectors: bool) -> pa.Schema:
+    def schema(self, *, vectors: bool) -> "pa.Schema":
         """Columns of the export, with what it is of as metadata."""
+        import pyarrow as pa
+
         fields = [
             pa.field("id", pa.string(), nullable=False),
             pa.field("path", pa.string(), nullable=False),
@@ -154,8 +158,10 @@ class _Rows:
             fields.append(pa.field("vector", pa.list_(pa.float32(), self.dim), nullable=False))
         return pa.schema(fields, {ABOUT: json.dumps(self.about)})
 
-    def __iter__(self) -> Iterator[pa.Table]:
+    def __iter__(self) -> Iterator["pa.Table"]:
         """Blocks of rows, each compared with its digests. Raises `StoreError`."""
+        import pyarrow as pa
+
         schema = self.schema(vectors=True)
         for start in range(0, self.count, _BLOCK):
             some = self._rows[start : start + _BLOCK]
@@ -172,7 +178,7 @@ class _Rows:
             if self._progress is not None:
                 self._progress(start + len(some), self.count)
 
-    def batches(self, *, vectors: bool = True) -> Iterator[pa.RecordBatch]:
+    def batches(self, *, vectors: bool = True) -> Iterator["pa.RecordBatch"]:
         """The rows for Arrow's writers."""
         schema = self.schema(vectors=vectors)
         for rows in self:
@@ -180,6 +186,8 @@ class _Rows:
 
 
 def _write_parquet(rows: _Rows, folder: Path, name: str) -> Path:
+    import pyarrow.parquet as pq
+
     schema = rows.schema(vectors=True)
     with pq.ParquetWriter(folder / name, schema, compression="zstd") as writer:
         for batch in rows.batches():
@@ -188,9 +196,11 @@ def _write_parquet(rows: _Rows, folder: Path, name: str) -> Path:
 
 
 def _write_lance(rows: _Rows, folder: Path, name: str) -> Path:
+    import pyarrow as pa
+
     failed: list[BaseException] = []
 
-    def watched() -> Iterator[pa.RecordBatch]:
+    def watched() -> Iterator["pa.RecordBatch"]:
         try:
             yield from rows.batches()
         except BaseException as error:
@@ -219,6 +229,8 @@ def flat_header(rows: int, dim: int) -> bytes:
 
 
 def _write_faiss(rows: _Rows, folder: Path, name: str) -> Path:
+    import pyarrow.parquet as pq
+
     schema = rows.schema(vectors=False)
     with (
         (folder / INDEX).open("wb") as index,
@@ -243,8 +255,11 @@ def _write_points(rows: _Rows, folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _numbers(vectors: pa.ChunkedArray) -> list[str]:
+def _numbers(vectors: "pa.ChunkedArray") -> list[str]:
     """The numbers of each vector as JSON has them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     rows = vectors.combine_chunks()
     # Arrow's spelling is the shortest that reads back to the same 32 bits: half the length of Python's, which is that
     # of 64, and without an object for each number

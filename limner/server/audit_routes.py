@@ -126,8 +126,8 @@ class Record:
     def _unknown(self, keys: Collection[str]) -> set[str]:
         """Of keys, those that the store does not hold now."""
         try:
-            with self.files.rows.reading() as reading:
-                return set(keys).difference(row.id for row in reading.pictures(list(keys)))
+            held = self.files.read(lambda reading: [row.id for row in reading.pictures(list(keys))])
+            return set(keys).difference(held)
         except StoreError:
             # a store that is gone or another one holds none of them
             return set(keys)

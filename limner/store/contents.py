@@ -10,7 +10,7 @@ from limner.errors import StoreError, UnknownPictureError
 from limner.store.digests import digest_of
 from limner.store.files import StoreFiles
 from limner.store.path import StorePath
-from limner.store.rows import PictureRow
+from limner.store.rows import PictureRow, Reading
 from limner.store.snapshot import damaged, sound
 from limner.types import RegionFeatures
 
@@ -21,9 +21,12 @@ _TOGETHER = 64  # images whose region features are read at once: 13 MB of 7 × 7
 
 def thumbnails(files: StoreFiles, ids: Sequence[str]) -> list[bytes | None]:
     """Thumbnails of images by their keys, in order: JPEG files, None for one that has none. Raises `StoreError`."""
-    with files.rows.reading() as reading:
+
+    def read(reading: Reading) -> tuple[dict[str, PictureRow], dict[int, bytes]]:
         rows = {row.id: row for row in sound(files.folder, reading.pictures(ids))}
-        held = reading.thumbnails([row.number for row in rows.values()])
+        return rows, reading.thumbnails([row.number for row in rows.values()])
+
+    rows, held = files.read(read)
     found = {key: own(files.folder, held, row.number, row.thumbnail_digest) for key, row in rows.items()}
     return [found.get(key) for key in ids]
 
@@ -44,8 +47,7 @@ def region_blocks(
     Raises `UnknownPictureError` for a key that is not there, or no longer, and `StoreError`.
     """
     shape = _shape(files)
-    with files.rows.reading() as reading:
-        rows = {row.id: row for row in sound(files.folder, reading.pictures(ids))}
+    rows = files.read(lambda reading: {row.id: row for row in sound(files.folder, reading.pictures(ids))})
     for key in ids:
         if key not in rows:
             raise UnknownPictureError(f"{files.folder}: does not hold {key}; search again")
@@ -54,10 +56,7 @@ def region_blocks(
         block = order[start : start + size]
         some = [rows[ids[place]] for place in block.tolist()]
         # a moment of its own for each block: whoever scores them for seconds holds up no erasure
-        with files.rows.reading() as reading:
-            held = reading.regions([row.number for row in some])
-            if len(held) < len(some):
-                _expect_there(files, reading.pictures([row.id for row in some]), some)
+        held = files.read(lambda reading, some=some: _regions(files.folder, reading, some))
         contents = [own(files.folder, held, row.number, row.regions_digest) or b"" for row in some]
         yield block, np.frombuffer(b"".join(contents), "<f2").reshape(-1, *shape)
 
@@ -72,12 +71,16 @@ def own(folder: StorePath, held: Mapping[int, bytes], number: int, digest: bytes
     return content
 
 
-def _expect_there(files: StoreFiles, now: Iterator[PictureRow], some: Sequence[PictureRow]) -> None:
-    """Tell an image that was deleted or replaced since from one whose bytes are lost."""
-    numbers = {row.number for row in now}
-    for row in some:
-        if row.number not in numbers:
-            raise UnknownPictureError(f"{files.folder}: does not hold {row.id} as it was; search again")
+def _regions(folder: StorePath, reading: Reading, some: Sequence[PictureRow]) -> dict[int, bytes]:
+    """Region features by number. Raises `UnknownPictureError` for an image that was deleted or replaced since."""
+    held = reading.regions([row.number for row in some])
+    if len(held) < len(some):
+        # one whose bytes are lost is still there
+        numbers = {row.number for row in reading.pictures([row.id for row in some])}
+        for row in some:
+            if row.number not in numbers:
+                raise UnknownPictureError(f"{folder}: does not hold {row.id} as it was; search again")
+    return held
 
 
 def _shape(files: StoreFiles) -> tuple[int, int, int]:

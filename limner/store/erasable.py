@@ -69,7 +69,7 @@ def chosen_by(
     paths: str | Path | Iterable[str | Path],
     where: Where,
 ) -> Erasable:
-    """Find what `erasable` finds, for a writer, whose reading nobody disturbs."""
+    """Find what `erasable` finds, for the one that writes, so that nothing changes meanwhile."""
     keys = {ids} if isinstance(ids, str) else set(ids)
     given = [paths] if isinstance(paths, str | Path) else list(paths)
     # it would be the current folder: an unset variable of a shell must not erase that

@@ -43,10 +43,10 @@ class Forgetting(Protocol):
 
 
 Progress = Callable[[str, int, int], None]
-"""Is told what is being done, how much of it, and of how much."""
+"""Is called with what is being done, how much of it is done, and of how much."""
 
 ERASURES = "erasures"
-"""Text of a store with the number of erasures, by which whoever reads for long knows of one."""
+"""Text of a store with the number of erasures, by which a long reading knows of one."""
 
 _TRACED = 20_000  # rows whose traces are searched for; they take 6 KB of memory each
 _TEXTS = ("description", "calibration")  # of a store: what is in them is no trace of an image
@@ -224,7 +224,7 @@ def _files(files: StoreFiles) -> list[tuple[Any, str]]:
 
 @contextmanager
 def _forgotten(files: StoreFiles, chosen: Erasable, audit: Forgetting | None) -> Iterator[int | None]:
-    """Remove from an audit log what it tells of the images, and of identities that nobody has any more."""
+    """Remove from an audit log what it tells of the images, and of identities that no image has any more."""
     if audit is None:
         yield None
         return

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -30,7 +31,7 @@ from limner.store.manifest import (
     texts_of,
 )
 from limner.store.path import StorePath, expect_own_files, reached, store_path
-from limner.store.rows import Rows
+from limner.store.rows import MomentGoneError, Reading, Rows
 from limner.store.snapshot import Snapshot, sound
 from limner.store.sqlite_file import FILE
 from limner.store.sqlite_rows import SqliteRows
@@ -41,6 +42,7 @@ REMOTE = "store.json"
 """The description of a store on an object storage, which is written last."""
 
 _OF_MODEL = ("fingerprint", "dim", "map", "precision")  # in a description
+T = TypeVar("T")
 _FEW = 1024  # images that are looked up by their keys; for more, all are read
 
 
@@ -179,7 +181,7 @@ class StoreFiles:
             # another store may have taken the folder since this one looked
             self.follow()
             writing = self.rows.begin()
-            writer = StoreWriter(self.folder, self.dim, self.region_shape, writing)
+            writer = StoreWriter(self.folder, self.dim, self.region_shape, writing, self.lock)
             try:
                 yield writer
                 writer.commit()
@@ -214,13 +216,12 @@ class StoreFiles:
     def entries(self, paths: Sequence[str] | None = None) -> dict[str, StoredImage]:
         """Stored images by absolute path: all, or at least those of some paths."""
         ids = None if paths is None or len(paths) > _FEW else keys_of(paths)
-        with self.rows.reading() as reading:
-            return {row.path: StoredImage.of(row) for row in sound(self.folder, reading.pictures(ids))}
+        rows = self.read(lambda reading: list(sound(self.folder, reading.pictures(ids))))
+        return {row.path: StoredImage.of(row) for row in rows}
 
     def entry(self, key: str) -> StoredImage | None:
         """One stored image by its key; None if it is not there."""
-        with self.rows.reading() as reading:
-            found = list(sound(self.folder, reading.pictures([key])))
+        found = self.read(lambda reading: list(sound(self.folder, reading.pictures([key]))))
         if not found and self.snapshot().row(key) is not None:
             # its key may be damaged where rows are looked up: reading all says so
             self.forget()
@@ -234,12 +235,23 @@ class StoreFiles:
         if held is None or held[0] != identity:
             # vectors of unchanged rows are copied; another store numbers its own anew
             before = held[1] if held is not None and held[1].store == self.manifest.id else None
-            with self.rows.reading() as reading:
+
+            def read(reading: Reading) -> tuple[tuple[object, ...], Snapshot]:
                 # asked again: a commit may have come between the two
                 identity = self.rows.identity()
-                snapshot = Snapshot.read(self.folder, reading, self.manifest.id, self.dim, before)
-            self.held = held = (identity, snapshot)
+                return identity, Snapshot.read(self.folder, reading, self.manifest.id, self.dim, before)
+
+            self.held = held = self.read(read)
         return held[1]
+
+    def read(self, read: Callable[[Reading], T]) -> T:
+        """Read the rows of one moment, or once more those of a later one if another process has removed them."""
+        try:
+            with self.rows.reading() as reading:
+                return read(reading)
+        except MomentGoneError:
+            with self.rows.reading() as reading:
+                return read(reading)
 
     def follow(self) -> tuple[object, ...]:
         """Look whether another store has taken the folder, and return what changes with every commit.

@@ -15,7 +15,7 @@ FILE = "store.json"
 
 
 class Kept(NamedTuple):
-    """What `store.json` says of a table; `deleted`: files hold rows that have been deleted since the last `scrub`."""
+    """A table as `store.json` has it; `deleted`: files hold rows that were deleted since the last `scrub`."""
 
     version: int = 0
     commits: int = 0
@@ -35,7 +35,7 @@ class Head(NamedTuple):
 
 
 def read_head(folder: StorePath, *, tagged: bool) -> Head:
-    """Read the state of a store; `tagged` for whoever puts another. Raises `StoreError`."""
+    """Read the state of a store; `tagged` to put another. Raises `StoreError`."""
     path: Any = folder / FILE
     with told(folder):
         try:

@@ -43,14 +43,23 @@ from limner.store.lance_tables import (
     write_anew,
 )
 from limner.store.path import StorePath
-from limner.store.rows import Picture, PictureRow, SentenceRow, State, contents_of, picture_row, same_contents
+from limner.store.rows import (
+    MomentGoneError,
+    Picture,
+    PictureRow,
+    SentenceRow,
+    State,
+    contents_of,
+    picture_row,
+    same_contents,
+)
 from limner.store.snapshot import damaged
 
 _MANY = 4  # if one row in four or more is wanted, all are read from first to last
 
 
 class _Own(threading.local):
-    """What a thread reads."""
+    """The reading of a thread."""
 
     reading: "LanceReading | None" = None
 
@@ -79,7 +88,7 @@ class LanceRows:
         return rows
 
     def head(self, *, tagged: bool = False) -> Head:
-        """The state of the store now, or of the moment that this thread reads; `tagged` for whoever puts another."""
+        """The state of the store now, or of the moment that this thread reads; `tagged` to put another."""
         if self._own.reading is not None and not tagged:
             return self._own.reading.head
         return read_head(self.folder, tagged=tagged)
@@ -131,7 +140,7 @@ class LanceRows:
     def scrub(self) -> None:
         """Write tables anew of which rows have been deleted, and remove the files of all earlier versions.
 
-        Whoever still reads an earlier version gets an error that says to try again.
+        Whoever still reads an earlier version gets `MomentGoneError`.
         """
         with told(self.folder, "written"):
             head = self.head(tagged=True)
@@ -267,7 +276,7 @@ class LanceReading:
         except StoreError as error:
             # `scrub` of another process has removed what this state names
             if error.trouble == "damaged" and self._rows.head(tagged=True).tables != self.head.tables:
-                raise StoreError(
+                raise MomentGoneError(
                     f"{self._rows.folder}: was written anew while it was read; try again"
                 ) from None
             raise
@@ -285,7 +294,7 @@ class LanceWriting:
         self.abandon()
 
     def abandon(self) -> None:
-        """See `Writing.abandon`; what is in the tables nobody names."""
+        """See `Writing.abandon`; what is in the tables has no name."""
         self._head: Head | None = None
         self._kept: dict[str, Kept] = {}
         self._tables: dict[str, Any] = {}

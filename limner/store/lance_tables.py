@@ -26,7 +26,7 @@ KEYS = {"pictures": "id", "contents": "number", "sentences": "id"}
 """The tables, and the column that each is looked up by."""
 
 _KEPT = timedelta(days=1)
-"""Age of versions that compacting releases: whoever reads one has ended long before."""
+"""Age of versions that compacting releases: no reader of one is left by then."""
 AT_ONCE = timedelta(milliseconds=1)  # LanceDB warns of less, which is what `scrub` is there for
 
 _BLOCK = 8192  # vectors that are read at once

@@ -1,6 +1,7 @@
 """One writer at a time: a lock file in the store's folder, or a lease object on an object storage.
 
-Readers need neither. LanceDB itself accepts two commits that add the same new row, and keeps both rows.
+Readers need neither. LanceDB itself accepts two commits that add the same new row, and keeps both; SQLite has a lock of
+its own, for which a second writer would wait.
 
 An object storage has no locks. There the lock is an object that says who writes, and until when. A conditional put
 makes it, which only one writer can win. While that one writes, a thread extends the lease. A writer that is killed
@@ -170,7 +171,7 @@ class Lease:
                 self._lost = True
 
     def _check(self) -> None:
-        """Check before a commit that nobody can have taken it over, even by a clock that is half a lease ahead."""
+        """Check before a commit that no other writer has taken it over, even by a clock that is half a lease ahead."""
         # half a lease: as far as the clocks of two machines may be apart
         if self._age() > SECONDS / 2:
             with reached(self.folder):

@@ -1,4 +1,4 @@
-"""What a store needs of an engine that keeps its rows: `Rows`, of which `limner.store.sqlite_rows` is the usual one.
+"""The interface of an engine that keeps a store's rows: `Rows`, of which `limner.store.sqlite_rows` is the usual one.
 
 Two tables and a few texts. A commit changes all of them together, survives a kill and a power cut, and shows to a
 reader as a whole or not at all. One process writes at a time (`limner.store.lock`); any number may read meanwhile.
@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
+from limner.errors import StoreError
 from limner.store.digests import digest_of, row_digest
 from limner.store.entry import StoredImage
 from limner.types import RegionFeatures
@@ -52,7 +53,7 @@ class SentenceRow(NamedTuple):
 
 
 class State(NamedTuple):
-    """What the last commit left of a table: the number of such commits, of its rows, and the sum of their digests."""
+    """A table after the last commit: how many commits changed it, its number of rows, and the sum of their digests."""
 
     version: int
     rows: int
@@ -88,6 +89,10 @@ def same_contents(image: StoredImage, before: PictureRow) -> PictureRow:
     """The row of an image that has other facts now."""
     values = (*image.to_values(), *before[8:12])
     return PictureRow._make((*values, row_digest(values)))
+
+
+class MomentGoneError(StoreError):
+    """The rows of a moment are no longer there, since another process has scrubbed; those of a later one are."""
 
 
 @runtime_checkable
@@ -163,19 +168,19 @@ class Rows(Protocol):
         """A small text that the store keeps: `description`, `id`, `calibration`."""
 
     def set_text(self, name: str, text: str | None) -> None:
-        """Write one, as a whole or not at all."""
+        """Write one, as a whole or not at all. Whoever calls this holds the store's lock."""
 
     def reading(self) -> AbstractContextManager[Reading]:
-        """Read all of one moment."""
+        """Read all of one moment. Raises `MomentGoneError`, of an engine whose `scrub` does not wait for readers."""
 
     def begin(self) -> Writing:
-        """Begin a change. Whoever calls this holds the store's lock."""
+        """Begin a change. The caller holds the store's lock."""
 
     def scrub(self) -> None:
-        """Remove from the disk what has been deleted. Whoever calls this holds the store's lock."""
+        """Remove from the disk what has been deleted. The caller holds the store's lock."""
 
     def faults(self) -> list[str]:
-        """What the engine itself finds wrong with its files, a line each."""
+        """Faults that the engine itself finds in its files, a line each."""
 
     def copy(self, folder: Path) -> None:
         """Copy all rows of one moment into an empty folder."""

@@ -1,7 +1,4 @@
-"""A store's rows at one version of the table, searched exactly.
-
-The table is the truth on disk, and these rows answer.
-"""
+"""A store's rows at one moment, in memory, searched exactly."""
 
 import hashlib
 import json
@@ -72,7 +69,7 @@ class Snapshot:
     vectors: Vectors
     columns: Columns
     state: str = ""
-    """Name of these rows by their contents, within one store: whoever reads the same rows has the same name."""
+    """Name of these rows by their contents, within one store: equal rows have the same name."""
     version: int = 0
     """Number of the commits that had changed the images."""
     store: str = ""
@@ -192,7 +189,7 @@ class Snapshot:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """The row of each key, for whoever looks for many; `row` finds one."""
+        """The row of each key, to look for many; `row` finds one."""
         return {key: row for row, key in enumerate(self.keys)}
 
     def row(self, key: str) -> int | None:

@@ -124,7 +124,7 @@ class Uploads:
             self.recover(files)
 
     def recover(self, files: StoreFiles) -> None:
-        """Remove the file of the last change if its row is not there. Whoever calls this holds the store."""
+        """Remove the file of the last change if its row is not there. The caller holds the store's lock."""
         try:
             self._recover(files)
         except (OSError, StoreError) as error:
@@ -145,12 +145,12 @@ class Uploads:
         (self.folder / _CHANGING).unlink(missing_ok=True)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a picture, as a whole or not at all. Whoever calls this holds the store. Raises `OSError`."""
+        """Write a picture, as a whole or not at all. The caller holds the store's lock. Raises `OSError`."""
         # on the disk before the row that names it is committed; one name, so that what a killed call leaves is known
         write_whole(self.folder / name, content, part=self.folder / _ADDING)
 
     def leftovers(self, files: StoreFiles) -> list[Path]:
-        """Return the pictures that no row names. Whoever calls this holds the store. Raises `StoreError`."""
+        """Return the pictures that no row names. The caller holds the store's lock. Raises `StoreError`."""
         with reached(self.folder, "read"):
             return [path for path in self._unnamed(files) if _digest(path) == path.stem]
 

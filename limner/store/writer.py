@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from limner.errors import DataError, StoreError
 from limner.store.entry import StoredImage
+from limner.store.lock import Lease, WriterLock
 from limner.store.path import StorePath
 from limner.store.rows import Picture, Writing
 from limner.types import RegionFeatures
@@ -26,9 +27,15 @@ class StoreWriter:
     """Changes that become visible together by `commit`; `StoreFiles.changing` makes one."""
 
     def __init__(
-        self, store: StorePath, dim: int, region_shape: tuple[int, int, int] | None, writing: Writing
+        self,
+        store: StorePath,
+        dim: int,
+        region_shape: tuple[int, int, int] | None,
+        writing: Writing,
+        lock: WriterLock | Lease,
     ) -> None:
-        self._store, self._dim, self._region_shape, self._writing = store, dim, region_shape, writing
+        self._store, self._dim, self._region_shape = store, dim, region_shape
+        self._writing, self._lock = writing, lock
         self._begin()
 
     def _begin(self) -> None:
@@ -102,8 +109,13 @@ class StoreWriter:
         self._writing.recount()
 
     def commit(self) -> None:
-        """Make all pending changes visible in one commit. Raises `StoreError` if the disk refuses."""
-        self._writing.commit()
+        """Make all pending changes visible in one commit.
+
+        Raises `StoreError` if the disk refuses, and if another process has taken over the writing.
+        """
+        # held already: a lease may have been lost since, by a machine that slept or a network that was away
+        with self._lock.held():
+            self._writing.commit()
         self._begin()
 
     def abandon(self) -> None:

@@ -208,7 +208,7 @@ def run_folder(out: Path, key: str, seed: int) -> Path:
 def queries_file(folder: Path) -> Path:
     """The file of the values of each query, beside the run folder of a row and a seed."""
     # Beside it and not in it: a run folder has the files of `limner train` alone.
-    return folder.with_name(f"{folder.name}.parquet")
+    return folder.with_name(f"{folder.name}.csv")
 
 
 def order(outcomes: Sequence[Outcome], value: Callable[[Outcome], float]) -> str:

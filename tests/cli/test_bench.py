@@ -10,8 +10,8 @@ import pytest
 import limner as limner_package
 from limner.cli import bench as module
 from limner.data.minimal_pairs import PairSet, read_pairs
-from limner.demo.lies import draw_lies
 from limner.evaluation.minimal_pairs import read_embeddings
+from limner.people.lies import draw_lies
 from tests.cli.command import Limner, refused
 
 
@@ -84,7 +84,7 @@ def test_the_set_is_drawn_and_written(
         assert workers == (os.cpu_count() or 1)
         return draw_lies(12)
 
-    monkeypatch.setattr("limner.demo.lies.draw_lies", few)
+    monkeypatch.setattr("limner.people.draw_lies", few)
     done = limner("bench", "--write", tmp_path / "set", "--json")
     assert done.code == 0
     assert "this machine draws another set than version 1" in done.err

@@ -18,8 +18,8 @@ from limner.cli.console import out
 from limner.cli.contract import command, first_line, group, schema_of
 from limner.cli.root import app
 from limner.cli.schemas import ErrorReport, Result
-from limner.demo.lies import draw_lies
 from limner.errors import SettingsError
+from limner.people.lies import draw_lies
 from limner.recipes.registry import RECIPES, RecipeEntry
 from tests import towers
 from tests.cli.command import Limner, sets
@@ -122,7 +122,7 @@ def toys_of(
         (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         return SimpleNamespace(store=store, sentence="a red square", minutes=0.1)
 
-    monkeypatch.setattr("limner.demo.walkthrough.run_demo", demo)
+    monkeypatch.setattr("limner.cli.walkthrough.run_demo", demo)
     data, picture = f"folder:{pictures}", pictures / "05-0.png"
     rows = [json.loads(line) for line in (pictures / "captions.jsonl").read_text().splitlines()]
     groups = [row["identity"] for row in rows if row["split"] == "train"]

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from limner.cli import demo as demo_module
-from limner.demo import walkthrough
+from limner.cli import walkthrough
 from limner.store.files import StoreFiles
 from tests.cli.command import Limner, last_line, refused, sets
 from tests.toy import toy_recipe
@@ -15,8 +15,8 @@ from tests.toy import toy_recipe
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """The command on so few people and epochs that nothing is learnt; --out is missing."""
-    monkeypatch.setattr("limner.demo.walkthrough.VAL", 2)
-    monkeypatch.setattr("limner.demo.walkthrough.TEST", 3)
+    monkeypatch.setattr("limner.cli.walkthrough.VAL", 2)
+    monkeypatch.setattr("limner.cli.walkthrough.TEST", 3)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     small = toy_recipe().replace(
         images=toy_recipe().images.replace(resize=(48, 24), crop=(48, 24)), stages=toy_recipe().stages[1:]

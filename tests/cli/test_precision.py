@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from PIL import Image
 
 from limner.data.records import Dataset
-from limner.demo.lies import draw_lies
 from limner.durable import KEY, digest_of_values
+from limner.people.lies import draw_lies
 from tests import towers
 from tests.cli.command import Limner, refused
 

@@ -255,14 +255,14 @@ def test_a_store_on_disk_is_searched_by_lists_with_conditions(store: StoreFiles)
     assert store.snapshot().vectors.on_disk
     assert engine.info().approximate is None
     engine.prepare()
-    assert isinstance(engine._approximate, InvertedFile)
-    engine._approximate.wait()
+    assert isinstance(engine.approximate.proposer, InvertedFile)
+    engine.approximate.proposer.wait()
     about = engine.info().approximate
     assert about is not None
-    assert (about.by, about.width) == ("lists", engine._approximate.tried[-1].width)
+    assert (about.by, about.width) == ("lists", engine.approximate.proposer.tried[-1].width)
     asked: list[int] = []
-    nearest = engine._approximate.nearest
-    engine._approximate.nearest = lambda *given: asked.append(1) or nearest(*given)  # type: ignore[method-assign, func-returns-value]
+    nearest = engine.approximate.proposer.nearest
+    engine.approximate.proposer.nearest = lambda *given: asked.append(1) or nearest(*given)  # type: ignore[method-assign, func-returns-value]
     camera = ("camera=3",)
     key = exact.answer(SearchRequest(text="blue", k=1)).hits[0].id
     queries = [
@@ -290,17 +290,17 @@ def test_a_store_on_disk_is_searched_by_lists_with_conditions(store: StoreFiles)
 def test_a_store_that_has_shrunk_lets_its_lists_go(store: StoreFiles) -> None:
     engine = Engine(store, FakeEncoder(), approximate_from=100)
     engine.answer(SearchRequest(text="blue"))
-    assert isinstance(engine._approximate, InvertedFile)
-    engine._approximate.wait()
+    assert isinstance(engine.approximate.proposer, InvertedFile)
+    engine.approximate.proposer.wait()
     assert store.snapshot().store == store.manifest.id
     engine.approximate_from = len(store.snapshot().vectors) + 1
     expected = engine.answer(SearchRequest(text="blue")).hits
-    assert engine._approximate is None
+    assert engine.approximate.proposer is None
     # and has new ones when it has grown
     engine.approximate_from = 100
     assert engine.answer(SearchRequest(text="blue")).hits == expected
-    assert isinstance(engine._approximate, InvertedFile)
-    engine._approximate.wait()
+    assert isinstance(engine.approximate.proposer, InvertedFile)
+    engine.approximate.proposer.wait()
 
 
 def test_exact_search_of_a_store_on_disk_is_that_in_memory(

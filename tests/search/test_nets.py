@@ -32,8 +32,10 @@ def test_a_full_disk_is_one_line_and_nothing_else(net: nets.Net) -> None:
 
 
 def test_a_power_cut_at_any_moment_loses_nothing_that_was_answered(net: nets.Net) -> None:
-    """And of the step in which it comes all is there or nothing, if need be after `limner store repair`."""
-    expect_nothing(nets.power_cuts(net, 10, 12), "cuts: drawn", "cuts: synced", "cuts: names")
+    """And of the step in which it comes all is there or nothing."""
+    outcome = nets.power_cuts(net, 10, 12)
+    expect_nothing(outcome, "cuts: drawn", "cuts: synced", "cuts: names")
+    assert not outcome.counts["repaired"]
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])

@@ -98,8 +98,8 @@ def test_a_part_is_of_the_exact_ranking_also_where_a_graph_answers(engine: Engin
     graph = Engine(engine.files, engine.encoder, approximate_from=1)
     every = SearchRequest(text=TEXT, k=COUNT)
     snapshot = graph.files.snapshot()
-    assert graph._is_approximate(every, COUNT, snapshot)
-    assert not graph._is_approximate(SearchRequest(text=TEXT, k=COUNT, offset=0), COUNT, snapshot)
+    assert graph.approximate.answers(every, COUNT, snapshot)
+    assert not graph.approximate.answers(SearchRequest(text=TEXT, k=COUNT, offset=0), COUNT, snapshot)
 
 
 def test_two_readers_of_other_rows_never_name_one_state(

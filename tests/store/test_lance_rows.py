@@ -13,10 +13,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
+from limner.search.sentences import SentenceTable
 from limner.store import lance_rows, lance_tables
+from limner.store.contents import region_features, thumbnails
 from limner.store.entry import StoredImage, key_of
+from limner.store.files import StoreFiles
 from limner.store.lance_head import FILE
-from limner.store.lance_rows import LanceRows
+from limner.store.lance_rows import LanceReading, LanceRows
+from limner.store.manifest import StoreManifest, texts_of
 from limner.store.rows import Picture, Reading, Rows, Writing
 from limner.store.snapshot import Snapshot
 from limner.store.sqlite_rows import SqliteRows
@@ -276,6 +280,43 @@ def test_a_reader_stays_at_its_moment(tmp_path: Path) -> None:
             content(reading)
         assert caught.value.trouble == "other"
     assert content_of(rows)["pictures"] == []
+
+
+@pytest.mark.parametrize("read", ["snapshot", "entries", "thumbnails", "regions", "sentences"])
+def test_what_goes_while_it_is_read_is_read_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """Another process erases between a server's look at the store and its reading of the rows."""
+    manifest = StoreManifest(fingerprint="a", dim=DIM, map=(1, 2, 3), run="run", created="now", id="a")
+    rows = LanceRows.create(tmp_path, texts_of(manifest))
+    writing = rows.begin()
+    # of each of these numbers and seeds there are a thumbnail and region features
+    writing.add([picture_of(number, 1) for number in (0, 4)])
+    writing.add_sentences([("s", "a sentence", path_of(4))], np.ones((1, DIM), np.float32))
+    writing.commit()
+    files, scan = StoreFiles(tmp_path, LanceRows.open(tmp_path)), LanceReading.scan
+    left = image_of(4, 1)
+    calls: dict[str, Callable[[], object]] = {
+        "snapshot": lambda: files.snapshot().keys == [left.id],
+        "entries": lambda: list(files.entries()) == [left.path],
+        "thumbnails": lambda: thumbnails(files, [left.id]) == [picture_of(4, 1).thumbnail],
+        "regions": lambda: region_features(files, [left.id]).tolist() == [picture_of(4, 1).regions.tolist()],
+        "sentences": lambda: [one.text for one in SentenceTable(files).describing()[0]] == ["a sentence"],
+    }
+    times = [1]
+
+    def late(reading: LanceReading, *given: Any) -> Iterator[Any]:
+        while times[0]:
+            times[0] -= 1
+            writing.delete([key_of(path_of(0))])
+            writing.update([left])
+            writing.commit()
+            rows.scrub()
+        yield from scan(reading, *given)
+
+    monkeypatch.setattr(LanceReading, "scan", late)
+    assert calls[read]()
+    assert times == [0]
 
 
 def test_deleted_rows_leave_the_storage(tmp_path: Path) -> None:

@@ -20,9 +20,12 @@ import numpy as np
 import pytest
 
 from limner.errors import StoreError
+from limner.store import lock
 from limner.store.entry import StoredImage
+from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.lance_head import put_head, read_head
+from limner.store.lance_rows import LanceReading
 from limner.store.path import StorePath
 from limner.store.rows import Picture
 
@@ -193,6 +196,43 @@ def test_two_writers_at_once(storage: str) -> None:
         with pytest.raises(StoreError, match="taken over"):
             put_head(files.folder, head)
     assert sorted(row.path for row in files.entries().values()) == [image_of(1).path, image_of(3).path]
+
+
+def test_a_writer_that_lost_its_lease_commits_nothing(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its machine slept, and another one writes since: what that one has not committed yet, no tag can tell."""
+    files, other = created(f"{storage}/slept"), StoreFiles.open(f"{storage}/slept")
+    add(files, 1)
+
+    def sleep() -> None:
+        # of the lease alone: until then the other one waits for it
+        monkeypatch.setattr(lock, "_now", lambda: (time.monotonic() + 40, time.time() + 40))
+        assert isinstance(other.lock, lock.Lease)
+        other.lock._put(None)
+
+    with pytest.raises(StoreError, match="taken over"), files.changing() as writer:  # noqa: PT012
+        writer.add([image_of(2)], np.ones((1, DIM), np.float32))
+        writer.commit()
+        writer.add([image_of(3)], np.ones((1, DIM), np.float32))
+        sleep()
+    assert sorted(files.entries()) == [image_of(1).path, image_of(2).path]
+
+
+def test_an_erasure_while_a_server_reads(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server has looked which rows count; they are gone when it reads them, and so it looks once more."""
+    files, server = created(f"{storage}/erasure"), StoreFiles.open(f"{storage}/erasure")
+    add(files, *range(1, 5))
+    scan, times = LanceReading.scan, [1]
+
+    def late(reading: LanceReading, *given: Any) -> Iterator[Any]:
+        while times[0]:
+            times[0] -= 1
+            assert erase(files, image_of(1).id).found == ()
+        yield from scan(reading, *given)
+
+    # the eraser's own readings come after the first one
+    monkeypatch.setattr(LanceReading, "scan", late)
+    assert server.snapshot().columns.paths == [image_of(number).path for number in (2, 3, 4)]
+    assert times == [0]
 
 
 def test_a_look_at_the_store_is_one_request(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
