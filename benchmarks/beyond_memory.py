@@ -220,9 +220,9 @@ def of_limner(rows: Drawn, folder: Path) -> Search:
     files.snapshot = lambda: snapshot  # type: ignore[method-assign]
     engine = Engine(files, MODEL, approximate_from=1)
     engine.prepare()
-    assert engine._approximate is not None
-    engine._approximate.wait()
-    print("limner:", engine._approximate.tried, flush=True)
+    assert engine.approximate.proposer is not None
+    engine.approximate.proposer.wait()
+    print("limner:", engine.approximate.proposer.tried, flush=True)
 
     def search(query: np.ndarray, condition: str, width: int) -> np.ndarray:
         fact, values = CONDITIONS[condition]
