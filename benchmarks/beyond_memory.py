@@ -6,18 +6,18 @@ Rows of 512 are drawn in clusters, each as far from its centre as the centre is 
 picture has a camera of 10, a day of 100 and an hour of 1,000, drawn at random. Claim: of 5 million, limner's recall@10
 is ≥ 0.99 and its median at most 30 ms for each condition, from query to answer.
 
-All contestants have as many lists, and read int8 codes of 512 numbers a row. limner searches the file from which a store
-of that size is searched, and chooses by itself how many lists it reads. `lancedb` holds the rows in a table of
-its own, with bitmaps of the facts, filters before the search and reads the vectors of the rows that it has found
-(`refine_factor`). `faiss` holds an inverted file in memory and is told by a bitmap which rows take part; the rows that
-it has found are scored exactly in limner's file. For each condition these two read the fewest lists that reach a recall
-of 0.99 over the compared queries, or all that were tried. Engines take their turns one after the other, since memory
-holds no two. `memory_gb` is the process's own (anonymous), beside what it was before; what the system keeps of files
-comes on top where there is room.
+All engines have as many lists of int8 codes. limner searches the file from which a store of that size is searched, and
+chooses by itself how many lists it reads. LanceDB holds the rows in a table of its own, with bitmaps of the facts; it
+filters before it searches, and reads the vectors of the rows that it has found (`refine_factor`). faiss holds its lists
+in memory, and a bitmap tells it which rows take part; the rows that it has found are scored exactly in limner's file.
+For each condition these two read the fewest lists that reach a recall of 0.99 over the compared queries, or the most
+that were tried. The engines are measured one after the other, since memory does not hold two. `memory_gb` is the
+process's own (anonymous), beside what it was before; what the system keeps of files comes on top where there is room.
 """
 
 import argparse
 import gc
+import json
 import statistics
 import tempfile
 import time
@@ -202,7 +202,7 @@ def of_limner(rows: Drawn, folder: Path) -> Search:
     texts: dict[tuple[int, ...], str] = {}
     facts = [column.tolist() for column in rows.facts.values()]
     metadata = [
-        texts.setdefault(one, '{"camera": %d, "day": %d, "hour": %d}' % one)
+        texts.setdefault(one, json.dumps(dict(zip(FACTS, one, strict=True))))
         for one in zip(*facts, strict=True)
     ]
     names = np.array([f"{number:032x}" for number in range(count)], "S32")
@@ -274,7 +274,7 @@ def of_lancedb(rows: Drawn, folder: Path) -> Search:
 
 
 def of_faiss(rows: Drawn, folder: Path) -> Search:
-    """faiss's inverted file of int8 codes, with a bitmap of the rows that take part, and exact scores of those found."""
+    """faiss's inverted file of int8 codes, with a bitmap of the rows that take part; those found are scored exactly."""
     import faiss
 
     rng = np.random.default_rng(0)

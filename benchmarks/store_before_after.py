@@ -10,6 +10,7 @@ facts. The cold commands are those of `benchmarks.cold_search`.
 """
 
 import argparse
+import compileall
 import hashlib
 import io
 import json
@@ -176,19 +177,17 @@ def main() -> None:
         folder = Path(scratch)
         rounds: dict[str, list[dict[str, list[float]]]] = {name: [] for name in trees}
         _drawn(folder / "pictures", options.pictures)
-        commands = (
-            dict.fromkeys(trees, dict[str, list[str]]()) if options.only == "store" else _cold(folder, trees)
-        )
-        # one round before does not count: what is compiled then is read from files later
-        for number in range(options.rounds + 1):
+        commands = {} if options.only == "store" else _cold(folder, trees)
+        for tree in trees.values():
+            compileall.compile_dir(tree / "limner", quiet=2)
+        for number in range(options.rounds):
             for name in list(trees)[:: 1 if number % 2 else -1]:
                 _chosen(trees[name])
-                took = _commands(commands[name])
+                took = _commands(commands.get(name, {}))
                 if options.only != "cold":
                     took |= _round(folder / "stores", folder / "pictures", options.rows)
-                if number:
-                    rounds[name].append(took)
-            print(f"round {number}", flush=True)
+                rounds[name].append(took)
+                print(f"round {number + 1}, {name}: {took}", flush=True)
     _publish(rounds, options)
 
 

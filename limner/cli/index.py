@@ -195,7 +195,7 @@ def _open(
     from limner.store.path import is_remote
 
     encoder, opened = open_source(run, store, keep_model=keep_model, **how, **options)
-    if keep_model and is_remote(store) and not opened.has_table:
+    if keep_model and is_remote(store) and opened.rows.changed_at() is None:
         # told once, when the store is new: on a disk it would hold the model
         err.print(
             f"{store}: an object storage holds no model; the store needs the run {opened.run} where it is"

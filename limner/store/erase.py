@@ -170,9 +170,9 @@ def _add_picture(traces: Traces, row: PictureRow) -> None:
 
 def _contents(reading: Reading, numbers: Sequence[int]) -> Iterator[tuple[str, bytes]]:
     """Vectors, thumbnails and region features of images by their number, each with its kind."""
+    for _, vectors in reading.vectors(np.array(numbers, np.int64)):
+        yield from (("vector", content) for content in vectors)
     for some in chunks(numbers):
-        for _, vectors in reading.vectors(np.array(some, np.int64)):
-            yield from (("vector", content) for content in vectors)
         yield from (("thumbnail", content) for content in reading.thumbnails(some).values())
         yield from (("region features", content) for content in reading.regions(some).values())
 
@@ -189,10 +189,11 @@ def _in_rows(files: StoreFiles, search: TraceSearch, tell: Progress) -> set[byte
         done, total = 0, reading.state("pictures").rows
         # all of them: of a row that is damaged nobody can say whether it is one of those that had to go
         rows = list(sound(files.folder, reading.pictures()))
-        for some in chunks(rows):
-            shared |= _found(search, b"\0".join(map(_plain, chain.from_iterable(some))))
-            for _, content in _contents(reading, [row.number for row in some]):
-                shared |= _found(search, content)
+        # without region features a row is small
+        for some in chunks(rows, 64 if files.region_shape else 1024):
+            contents = (content for _, content in _contents(reading, [row.number for row in some]))
+            # together: a search of a vector of its own takes several times as long
+            shared |= _found(search, b"\0".join(chain(map(_plain, chain.from_iterable(some)), contents)))
             done += len(some)
             tell("rows", done, total)
         for sentence, vector in reading.sentences():

@@ -19,6 +19,7 @@ import httpx
 import numpy as np
 import pytest
 
+from benchmarks.torture.commands import called
 from limner.errors import StoreError
 from limner.store import lock
 from limner.store.entry import StoredImage
@@ -28,6 +29,7 @@ from limner.store.lance_head import put_head, read_head
 from limner.store.lance_rows import LanceReading
 from limner.store.path import StorePath
 from limner.store.rows import Picture
+from tests.search.fake import draw
 
 for library in ("lancedb", "s3fs", "upath"):
     pytest.importorskip(library)
@@ -253,3 +255,14 @@ def test_a_look_at_the_store_is_one_request(storage: str, monkeypatch: pytest.Mo
     files.rows.identity()
     assert len(files.snapshot().keys) == 1
     assert asked == ["get_object"] * 2
+
+
+def test_the_command_says_once_where_the_model_is(storage: str, tmp_path: Path) -> None:
+    """A store on a disk would hold it; here the run is needed where it is."""
+    picture = draw(tmp_path / "one.png", 1)
+    run = Path(__file__).parents[1] / "inference" / "formats" / "format-4"
+    for told in (1, 0):
+        result = called("index", run, f"{storage}/command", picture, "--cpu")
+        assert result.code == 0, result
+        assert result.err.count("holds no model") == told
+    assert len(StoreFiles.open(f"{storage}/command")) == 1
