@@ -215,7 +215,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
             with files.writing():
                 chosen = erasable(files, body.ids, identity=body.identity, where=body.where)
                 report = erase(files, body.ids, identity=body.identity, where=body.where, uploads=uploads)
-            # the open files of the old generation keep their bytes on the disk
+            # what this server holds of them in memory goes as well
             engine.files.follow()
             return chosen.keys, report
 

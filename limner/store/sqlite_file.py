@@ -80,6 +80,8 @@ def _prepare(connection: sqlite3.Connection, *, write: bool) -> None:
     connection.execute("SELECT count(*) FROM texts").fetchone()
     if write:
         connection.execute("PRAGMA synchronous=FULL")
+        # what a step of a change might have to undo, which would else lie in a file of the system's temporary folder
+        connection.execute("PRAGMA temp_store=MEMORY")
         # zeros over what was deleted in pages that are written anyway; over all of it, deleting 0.9 GB of region
         # features wrote 3 GB, and `scrub` leaves it out in any case
         connection.execute("PRAGMA secure_delete=FAST")
@@ -92,6 +94,16 @@ def of_some(connection: sqlite3.Connection, select: str, values: Sequence[Any]) 
     for start in range(0, len(values), AT_ONCE):
         some = values[start : start + AT_ONCE]
         yield from connection.execute(f"{select} ({', '.join('?' * len(some))})", list(some))
+
+
+def begin(connection: sqlite3.Connection, folder: Path, *, write: bool) -> None:
+    """Begin to read or to change. Raises `StoreError` for a file that is older than its last commit."""
+    # before the moment is chosen: a commit in between makes what is read newer than this, never older
+    done = commits(folder)
+    connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+    if versions(connection) < done:
+        connection.rollback()
+        raise damaged(folder, f"it is older than its last commit, number {done}")
 
 
 def commit(connection: sqlite3.Connection, folder: Path) -> None:

@@ -28,12 +28,10 @@ from limner.store.sqlite_file import (
     PARTIAL,
     SCHEMA,
     WAIT,
+    begin,
     commit,
-    commits,
     connect,
-    damaged,
     told,
-    versions,
 )
 from limner.store.sqlite_reading import SqliteReading
 from limner.store.sqlite_writing import SqliteWriting
@@ -81,7 +79,7 @@ class SqliteRows:
     def set_text(self, name: str, text: str | None) -> None:
         """See `Rows.set_text`."""
         with self._writing_connection() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+            begin(connection, self.folder, write=True)
             connection.execute("DELETE FROM texts WHERE name=?", (name,))
             if text is not None:
                 connection.execute("INSERT INTO texts VALUES (?, ?)", (name, text))
@@ -95,12 +93,8 @@ class SqliteRows:
             # one within another reads the same moment
             nested = connection.in_transaction
             if not nested:
-                # before the moment is chosen: a commit in between makes what is read newer than this, never older
-                done = commits(self.folder)
-                connection.execute("BEGIN")
+                begin(connection, self.folder, write=False)
             try:
-                if not nested and versions(connection) < done:
-                    raise damaged(self.folder, f"it is older than its last commit, number {done}")
                 yield SqliteReading(self.folder, connection)
             finally:
                 if not nested:
@@ -118,6 +112,10 @@ class SqliteRows:
         copy of it in the unused part of the first.
         """
         with self._writing_connection() as connection:
+            begin(connection, self.folder, write=True)
+            connection.rollback()
+            # not in memory, which a store may exceed
+            connection.execute("PRAGMA temp_store=FILE")
             connection.execute("VACUUM")
             (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if busy:

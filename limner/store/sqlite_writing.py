@@ -12,7 +12,7 @@ from jaxtyping import Float
 from limner.store.digests import SIZE, row_digest, total_of, total_without, vector_sums
 from limner.store.entry import StoredImage
 from limner.store.rows import Picture, PictureRow, State, contents_of, picture_row, same_contents
-from limner.store.sqlite_file import PICTURE, SENTENCE, commit, damaged, of_some, told
+from limner.store.sqlite_file import PICTURE, SENTENCE, begin, commit, damaged, of_some, told
 from limner.store.sqlite_reading import SqliteReading, state_of
 
 
@@ -142,7 +142,7 @@ class SqliteWriting:
         with told(self._folder):
             connection, before = self._connection, dict(self._states)
             if not connection.in_transaction:
-                connection.execute("BEGIN IMMEDIATE")
+                begin(connection, self._folder, write=True)
             connection.execute("SAVEPOINT step")
             try:
                 if table not in self._states:

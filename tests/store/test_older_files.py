@@ -12,7 +12,8 @@ from limner.durable import from_json, opened, sealed
 from limner.errors import StoreError
 from limner.search.repair import repair
 from limner.store.backup import backup
-from limner.store.entry import StoredImage
+from limner.store.entry import StoredImage, key_of
+from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.manifest import FORMAT
 from limner.store.verify import verify
@@ -67,6 +68,29 @@ def test_an_older_file_is_refused_and_nothing_is_changed(
     assert (found.sound, set(found.found) & {"file"}) == (False, {"file"})
     assert file.read_bytes() == (tmp_path / "earlier").read_bytes()
     assert not (tmp_path / "store-copy").exists()
+
+
+CHANGES: dict[str, Callable[[StoreFiles], object]] = {
+    "add": lambda files: add(files, "d"),
+    "delete": lambda files: files.delete([key_of("/a")]),
+    "text": lambda files: files.rows.set_text("calibration", "{}"),
+    "erase": lambda files: erase(files, [key_of("/a")]),
+    "scrub": lambda files: files.rows.scrub(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_nothing_is_written_into_an_older_file(
+    files: StoreFiles, tmp_path: Path, change: Callable[[StoreFiles], object]
+) -> None:
+    """Also by whoever has the store open: it would take the last commits away, and the file would look sound."""
+    assert len(files.snapshot().keys) == 3
+    shutil.copy(tmp_path / "earlier", tmp_path / "new")
+    (tmp_path / "new").replace(tmp_path / "store" / "store.sqlite")
+    with pytest.raises(StoreError, match="is older than its last commit, number 2"):
+        change(files)
+    with pytest.raises(StoreError, match="is older than its last commit, number 2"):
+        StoreFiles.open(tmp_path / "store")
 
 
 def test_a_log_that_is_gone_or_damaged_loses_no_commit_without_an_error(
