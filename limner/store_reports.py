@@ -121,6 +121,9 @@ class Repair(ResponseModel):
     missing: tuple[str, ...] = ()
     """Tables whose rows are not those of the last commit, with their number: whose the others were nobody can tell."""
 
+    model_from: str | None = None
+    """The run from which the model in the store's folder was taken back; None = it was sound, or could not be."""
+
     beside: tuple[str, ...] = ()
     """Damage of the store's model or a calibration, which no repair makes again, and what to do about it."""
 

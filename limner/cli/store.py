@@ -322,7 +322,7 @@ def repair_command(
     """Keep what is sound of a damaged store, and encode the rest again from the pictures' files.
 
     If anything would be lost, it is listed and nothing is changed, unless `--accept-loss` is given. A model in the
-    store's folder and a calibration are not repaired. Exit code 1 if one of them is damaged, or anything is lost.
+    store's folder is taken back from its run; a calibration is not repaired. Exit code 1 if one of them is damaged, or anything is lost.
     """
     from limner.search.repair import repair
     from limner.store.files import StoreFiles
@@ -352,6 +352,8 @@ def _print_repair(store: Path, report: Repair) -> None:
         out.print(f"{would}lost: the sentence {text!r}")
     for text in report.missing:
         out.print(f"{would}lost: {text}")
+    if report.model_from is not None:
+        out.print(f"taken back from {report.model_from}: the model in the store's folder")
     for text in report.beside:
         out.print(f"not repaired: {text}")
     if report.applied:

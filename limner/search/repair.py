@@ -6,14 +6,16 @@ lost, or the caller accepts that.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 
-from limner.errors import SettingsError, StoreError
+from limner.errors import LimnerError, SettingsError, StoreError
 from limner.search.image_look import Note, Seen, look_at
 from limner.store.contents import chunks
 from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
+from limner.store.kept_model import take_back
 from limner.store.path import expect_own_files, is_remote
 from limner.store.rows import SentenceRow
 from limner.store.verify import BESIDE, DAMAGE, checked_pictures, checked_sentences, verify
@@ -35,8 +37,8 @@ def repair(
     """Keep what is sound of a store, and encode again what is damaged and whose file is still there.
 
     If anything would be lost, nothing is changed unless `accept_loss` is given: the report then says what would be
-    (`applied` is False). What is wrong with the model in the store's folder or with a calibration is in the report and
-    stays. `progress` is called with the images that were encoded again and their total.
+    (`applied` is False). A model in the store's folder that is damaged is taken back from its run if that still has it,
+    which loses nothing; otherwise it is in the report and stays, as a damaged calibration does. `progress` is called with the images that were encoded again and their total.
 
     Raises `SettingsError` for a store on an object storage, and `StoreError` for a file that SQLite cannot read and
     while another process writes.
@@ -54,14 +56,21 @@ def repair(
                 "damaged",
             )
         found = verify(files).found
-        beside = tuple(f"{DAMAGE[kind]}: {found[kind].example}" for kind in BESIDE if kind in found)
         repairing = _Repairing(files, model, progress)
+        # first, since pictures may have to be encoded again by it
+        if "model" in found:
+            repairing.take_model_back()
+        repairing.beside = tuple(
+            f"{DAMAGE[kind]}: {found[kind].example}"
+            for kind in BESIDE
+            if kind in found and not (kind == "model" and repairing.model_from)
+        )
         repairing.read()
-        planned = repairing.report(beside, applied=not repairing.finds)
+        planned = repairing.report(applied=not repairing.finds)
         if not repairing.finds or (planned.loses and not accept_loss):
             return planned
         repairing.mend(accept_loss=accept_loss)
-        return repairing.report(beside, applied=accept_loss or not repairing.lost)
+        return repairing.report(applied=accept_loss or not repairing.lost)
 
 
 class _Repairing:
@@ -83,6 +92,8 @@ class _Repairing:
         self.lost_sentences: list[SentenceRow] = []
         self.missing: list[str] = []
         """Faults in the number of rows, in words."""
+        self.beside: tuple[str, ...] = ()
+        self.model_from: str | None = None
 
     @property
     def finds(self) -> bool:
@@ -93,6 +104,13 @@ class _Repairing:
     def lost(self) -> bool:
         """True if anything is lost."""
         return bool(self.gone or self.lost_sentences or self.missing)
+
+    def take_model_back(self) -> None:
+        """Replace the model in the store's folder by that of its run, if this is still the same."""
+        # whatever is wrong with the run: what is wrong with the model itself is in the report
+        with suppress(LimnerError):
+            take_back(self.files)
+            self.model_from = self.files.manifest.kept_from
 
     @property
     def encoder(self) -> Encoder:
@@ -161,7 +179,7 @@ class _Repairing:
                 writer.add_sentences([(row.id, row.text, row.path) for row in known], vectors)
             writer.recount()
 
-    def report(self, beside: tuple[str, ...], *, applied: bool) -> Repair:
+    def report(self, *, applied: bool) -> Repair:
         """The repair, as it is done or would be."""
         return Repair(
             applied=applied,
@@ -170,7 +188,8 @@ class _Repairing:
             repaired=tuple(sorted(entry.path for entry in self.broken.values())),
             lost=tuple(sorted(self.gone.values())),
             lost_sentences=tuple(str(row.text) for row in self.lost_sentences),
-            beside=beside,
+            beside=self.beside,
+            model_from=self.model_from,
             missing=tuple(self.missing),
         )
 

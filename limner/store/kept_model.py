@@ -11,6 +11,7 @@ every checkpoint beside its place and renames it, so the linked file keeps the o
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +21,7 @@ from limner.export.exported import ExportedModel, load_export, read_description
 from limner.inference.source import EXPORT_FILE, RUN_FILE, kind_of
 from limner.store.calibration import source_of
 from limner.store.files import StoreFiles
-from limner.store.manifest import PARTIAL_MODEL
+from limner.store.manifest import MODEL_FOLDER, PARTIAL_MODEL
 from limner.types import Encoder
 
 if TYPE_CHECKING:
@@ -101,6 +102,21 @@ def keep(model: "TrainedModel | ExportedModel", folder: Path) -> None:
             f"{folder}: the model cannot be kept in the store ({reason}); mend that, or leave it out with --no-model "
             "(keep_model=False)"
         ) from None
+
+
+def take_back(files: StoreFiles) -> None:
+    """Put the model of a store anew into its folder, from the run that it was kept from.
+
+    Raises `LimnerError` if the store keeps none, and if that run is gone or has another model by now.
+    """
+    source, folder = files.manifest.kept_from, Path(files.run)
+    if source is None or folder != Path(f"{files.folder}/{MODEL_FOLDER}"):
+        raise StoreError(f"{files.folder}: keeps no model of its own")
+    model = load_stored_model(source, files, device="cpu")
+    files.check_model(model.fingerprint, model.dim)
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+    keep(model, folder)
 
 
 def _put_export(model: ExportedModel, folder: Path) -> dict[str, Any]:
