@@ -322,7 +322,8 @@ def repair_command(
     """Keep what is sound of a damaged store, and encode the rest again from the pictures' files.
 
     If anything would be lost, it is listed and nothing is changed, unless `--accept-loss` is given. A model in the
-    store's folder is taken back from its run; a calibration is not repaired. Exit code 1 if one of them is damaged, or anything is lost.
+    store's folder is taken back from its run; a calibration is not repaired. Exit code 1 if one of them stays damaged,
+    or anything is lost.
     """
     from limner.search.repair import repair
     from limner.store.files import StoreFiles

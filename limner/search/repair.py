@@ -37,8 +37,9 @@ def repair(
     """Keep what is sound of a store, and encode again what is damaged and whose file is still there.
 
     If anything would be lost, nothing is changed unless `accept_loss` is given: the report then says what would be
-    (`applied` is False). A model in the store's folder that is damaged is taken back from its run if that still has it,
-    which loses nothing; otherwise it is in the report and stays, as a damaged calibration does. `progress` is called with the images that were encoded again and their total.
+    (`applied` is False). A damaged model in the store's folder is taken back from its run if that still has it, which
+    loses nothing; otherwise it is in the report and stays, as a damaged calibration does. `progress` is called with
+    the images that were encoded again and their total.
 
     Raises `SettingsError` for a store on an object storage, and `StoreError` for a file that SQLite cannot read and
     while another process writes.

@@ -27,7 +27,10 @@ DAMAGE = {
     "map": "region features that are lost or have changed, or hold NaN or infinite values (`limner store repair`)",
     "thumbnail": "thumbnails that are lost or have changed (`limner store repair`)",
     "sentence": "sentences that have changed (`limner store repair`)",
-    "model": "the model in the store's folder, or a calibration of it (`limner store repair` takes it back from its run, if that has it still)",
+    "model": (
+        "the model in the store's folder, or a calibration of it (`limner store repair` takes it back from its run, if "
+        "that has it still)"
+    ),
     "calibration": "the store's calibration: fit it anew (`limner calibrate --store`)",
 }
 """Kinds of damage; limner itself leaves none of them behind, also when it is killed."""
