@@ -8,7 +8,6 @@ from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first, store_folder
 from limner.cli.options import precision as chosen_precision
-from limner.cli.schemas_of_measures import CalibrationReport
 from limner.errors import CheckpointError, SettingsError
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from limner.evaluation.calibration import Reliability
     from limner.evaluation.reranking import First
     from limner.inference import TrainedModel
-    from limner.inference.calibration_file import Kind, RunCalibration
+    from limner.inference.calibration_file import CalibrationReport, Kind, RunCalibration
     from limner.store.files import StoreFiles
 
 app = group("Calibrate.")
@@ -61,7 +60,7 @@ def calibrate_command(
     ] = None,
     precision: Arithmetic = None,
     cpu: Cpu = False,
-) -> CalibrationReport:
+) -> "CalibrationReport":
     """Fit probabilities to a run's scores, on validation.
 
     Writes them into the run's folder, with what they are worth; with --store into the store's.
@@ -99,7 +98,7 @@ def calibrate_command(
 
 def _of_dataset(
     run: "TrainedModel", data: str, split: str, threshold: float, rerank: "First | None"
-) -> CalibrationReport:
+) -> "CalibrationReport":
     from limner.data.readers import open_dataset
     from limner.inference.calibration import calibrate_run, write_calibration
 
@@ -118,7 +117,7 @@ def _of_dataset(
 
 def _of_store(
     run: "TrainedModel", store: "StoreFiles", threshold: float, rerank: "First | None"
-) -> CalibrationReport:
+) -> "CalibrationReport":
     from limner.search.calibration import calibrate_store
     from limner.store.calibration import write_store_calibration
 
@@ -135,7 +134,7 @@ def _of_store(
     return _result(made, made.reliability, store.folder)
 
 
-def _check(run: "TrainedModel", folder: object, data: str, split: str) -> CalibrationReport:
+def _check(run: "TrainedModel", folder: object, data: str, split: str) -> "CalibrationReport":
     from limner.data.readers import open_dataset
     from limner.inference.calibration import check_calibration
     from limner.inference.calibration_file import FILE, read_calibration
@@ -160,14 +159,15 @@ def _result(
     *,
     split: str | None = None,
     gallery: int | None = None,
-) -> CalibrationReport:
+) -> "CalibrationReport":
+    from limner.inference.calibration_file import CalibrationReport
+
     return CalibrationReport(
         split=split or calibration.split,
         pictures=gallery or calibration.images,
         threshold=calibration.threshold,
-        # plain values: `schemas` is imported for help, and imports nothing of `limner.evaluation`
-        reliability={kind: reliability.model_dump() for kind, reliability in measured.items()},
-        unusable={str(kind): reason for kind, reason in calibration.unusable.items()},
+        reliability=dict(measured),
+        unusable=calibration.unusable,
         file=None if file is None else str(file),
     )
 

@@ -1,24 +1,29 @@
 """The contract of every command: `--json`, `--quiet` and `--verbose`, and a result with a schema.
 
-A command is a function that returns its result, a pydantic model; what it prints for people goes through
-`limner.cli.console`. Under `--json` that is dropped and the result is printed instead, so that nothing else can be on
-stdout. The type that the function returns is the schema that docs/cli.md shows.
+A command is a function that returns its result, a pydantic model of the layer that made it, or a list of them; what it
+prints for people goes through `limner.cli.console`. Under `--json` that is dropped and the result is printed instead,
+so that nothing else can be on stdout. The type that the function returns is the schema that docs/cli.md shows. It may
+be imported under `TYPE_CHECKING`: help then starts without the layer, and with it torch.
 """
 
+import ast
 import inspect
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_type_hints
 
 import typer
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo, OptionInfo
 
@@ -43,7 +48,7 @@ _SWITCHES = {
 class UnsoundError(Exception):
     """A result that says that something is wrong: it is printed, and the exit code is 1."""
 
-    def __init__(self, result: BaseModel) -> None:
+    def __init__(self, result: object) -> None:
         super().__init__()
         self.result = result
 
@@ -126,27 +131,50 @@ def as_json() -> bool:
     return _mode.json
 
 
-def emit(result: BaseModel, *, lines: bool = False) -> None:
+def emit(result: object, *, lines: bool = False) -> None:
     """Print a result under `--json`, before the command ends; with `lines` on one line."""
     if _mode.json or lines:
         # of bytes in a path that are no text, json writes what json.loads reads back; pydantic refuses them.
         # NaN is no JSON: other languages' parsers stop at it, so it is an error here
-        typer.echo(json.dumps(result.model_dump(mode="json"), indent=None if lines else 2, allow_nan=False))
+        typer.echo(json.dumps(to_jsonable_python(result), indent=None if lines else 2, allow_nan=False))
 
 
 def schema_of(built: Any) -> dict[str, Any]:
     """The JSON schema of what a command, as typer has built it, prints under `--json`."""
-    return TypeAdapter(built.callback.schema).json_schema(mode="serialization")
+    return TypeAdapter(result_of(built)).json_schema(mode="serialization")
+
+
+def result_of(built: Any) -> Any:
+    """The type of what a command, as typer has built it, prints under `--json`."""
+    function, schema = inspect.unwrap(built.callback), built.callback.schema
+    if schema is None:
+        schema = get_type_hints(function, localns=_for_types(sys.modules[function.__module__]))["return"]
+    parts = get_args(schema)
+    if NoneType not in parts:
+        return schema
+    # the operator | cannot join what is known at run time only
+    return Union[tuple(part for part in parts if part is not NoneType)]  # noqa: UP007
+
+
+def _for_types(module: Any) -> dict[str, Any]:
+    """The names that a module imports under `TYPE_CHECKING`."""
+    blocks = [
+        node
+        for node in ast.parse(inspect.getsource(module)).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    return {
+        one.asname or one.name: getattr(import_module(node.module), one.name)
+        for block in blocks
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        for one in node.names
+    }
 
 
 def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., None]:
-    # with the extras, which are where typer's options stand
-    hints = get_type_hints(function, include_extras=True)
-    returned = hints.pop("return")
-    if schema is None:
-        parts = get_args(returned) if NoneType in get_args(returned) else (returned,)
-        # the operator | cannot join what is known at run time only
-        schema = Union[tuple(part for part in parts if part is not NoneType)]  # noqa: UP007
+    # not by get_type_hints: the result's type may be a name for type checkers alone
+    hints = function.__annotations__
     parameters = [
         parameter.replace(annotation=_named(parameter, hints[parameter.name]))
         for parameter in inspect.signature(function).parameters.values()

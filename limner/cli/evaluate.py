@@ -32,18 +32,13 @@ from limner.cli.options import (
     Report as ReportFile,
 )
 from limner.cli.options import precision as chosen_precision
-from limner.cli.schemas_of_measures import (
-    ComposedMeasures,
-    EvaluationReport,
-    ExplanationsReport,
-    TransferReport,
-    of_report,
-)
 from limner.durable import write_text
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
-    from limner.evaluation.report import Report
+    from limner.evaluation.composed import ComposedReport
+    from limner.evaluation.explanations import ExplanationReport
+    from limner.evaluation.report import Report, TransferReport
     from limner.evaluation.reranking import First
 
 app = group("Evaluate.")
@@ -104,7 +99,7 @@ def evaluate_command(
     precision: Arithmetic = None,
     cpu: Cpu = False,
     cluster: ClusterAddress = None,
-) -> EvaluationReport | ExplanationsReport | TransferReport | ComposedMeasures:
+) -> "Report | ExplanationReport | TransferReport | ComposedReport":
     """Measure a run in both directions."""
     from limner.data.readers import open_dataset
     from limner.evaluation.arrays import Results
@@ -208,7 +203,7 @@ def evaluate_command(
         # of the ranking that is reported: after re-ranking, and as the protocol has it
         write_trec(ranked_by.applied(kept[0]), trec, depth)
         out.print(f"runs and qrels in {trec}")
-    return of_report(report)
+    return report
 
 
 def _transfer(
@@ -221,11 +216,11 @@ def _transfer(
     report_file: Path | None,
     *,
     cluster: str | None,
-) -> TransferReport:
+) -> "TransferReport":
     """Measure a run on several datasets; what it has learnt from is refused in each."""
     from limner.data.readers import open_dataset
     from limner.evaluation.protocols import find_protocol
-    from limner.evaluation.report import render_transfer
+    from limner.evaluation.report import TransferReport, render_transfer
     from limner.inference import load_model
     from limner.inference.evaluate_run import evaluate_run
     from limner.inference.learnt_images import knows_what_it_learnt
@@ -251,11 +246,7 @@ def _transfer(
             _say_what_was_seen(reports[source], split, known=knows_what_it_learnt(loaded))
     trained_on = loaded.description["data"]["source"]
     out.print(render_transfer(reports, f"{run}, trained on {trained_on} · {split}"))
-    result = TransferReport(
-        run=run,
-        trained_on=trained_on,
-        datasets={source: of_report(report) for source, report in reports.items()},
-    )
+    result = TransferReport(run=run, trained_on=trained_on, datasets=reports)
     if report_file is not None:
         write_text(report_file, result.model_dump_json(indent=2) + "\n")
     return result
@@ -263,7 +254,7 @@ def _transfer(
 
 def _explanations(
     run: Path, data: str, split: str, how: dict[str, Any], report_file: Path | None
-) -> ExplanationsReport:
+) -> "ExplanationReport":
     """Measure the explanations of a run."""
     from limner.data.readers import open_dataset
     from limner.demo.people.truth import truth_of
@@ -279,7 +270,7 @@ def _explanations(
     _say_looks(report.provenance, split)
     if report_file is not None:
         write_text(report_file, report.to_json())
-    return ExplanationsReport.model_validate(report.to_dict())
+    return report
 
 
 def _say_what_was_seen(report: "Report", split: str, *, known: bool) -> None:

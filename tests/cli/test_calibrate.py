@@ -4,8 +4,9 @@ import json
 import shutil
 from pathlib import Path
 
-from limner.cli import calibrate as calibrate_module
 from limner.cli.schemas_of_measures import CalibrationReport
+
+from limner.cli import calibrate as calibrate_module
 from limner.data.records import Dataset
 from limner.inference import load_model
 from limner.inference.calibration_file import THRESHOLD

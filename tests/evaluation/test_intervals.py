@@ -115,7 +115,7 @@ def test_a_report_has_the_intervals_of_both_directions() -> None:
         mine = report.queries[direction]
         assert 100 * mine.values["R@1"].mean() == pytest.approx(values["R@1"])
         assert ((mine.first_ranks == 1) == mine.values["R@1"]).all()
-    assert report.to_dict()["intervals"]["text_to_image"]["R@1"] == list(
+    assert report.model_dump()["intervals"]["text_to_image"]["R@1"] == list(
         report.intervals["text_to_image"]["R@1"]
     )
 

@@ -30,11 +30,11 @@ def _report(
     protocol: str = "flickr8k, same image",
 ) -> Report:
     return Report(
-        protocol,
-        split,
-        {},
-        {"R@1": value},
-        {"R@1": value / 2},
+        protocol=protocol,
+        split=split,
+        counts={},
+        image_to_text={"R@1": value},
+        text_to_image={"R@1": value / 2},
         provenance={
             "split_fingerprint": fingerprint,
             "checkpoint": f"{stage}.safetensors",
