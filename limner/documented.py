@@ -40,9 +40,7 @@ class Result(Documented):
 
     # built when first used: all of them together take as long as typer's import. constants: pydantic would write NaN as
     # null, and a figure that is not there is to be an error
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, defer_build=True, ser_json_inf_nan="constants"
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, ser_json_inf_nan="constants")
 
     def replace(self: R, **changes: Any) -> R:
         """Make a copy with some fields changed, and check it."""

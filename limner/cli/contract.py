@@ -29,6 +29,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from limner.cli.allocator import keep_freed_memory
 from limner.cli.console import err, out
+from limner.documented import Result
 from limner.errors import SettingsError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,6 +63,26 @@ class _Mode:
 
 # one for the process, which runs one command at a time: some commands call `emit` deep inside
 _mode = _Mode()
+
+
+class Mistake(Result):
+    """The error message."""
+
+    type: str
+    """Class of the error, e.g. "SettingsError", "UsageError" or "Interrupted"."""
+    message: str
+    """The line that is printed without `--json`."""
+    exit_code: int
+    """Exit code of the command: 2, or 130 after Ctrl-C."""
+
+
+# the error boundary (`limner.cli.main`) writes this by hand, without pydantic; a test reads its line back
+# as this class
+class ErrorReport(Result):
+    """An error under `--json`: the last line of stderr."""
+
+    error: Mistake
+    """The error."""
 
 
 class PlainCommand(TyperCommand):

@@ -9,7 +9,7 @@ import typer
 from limner.cli.console import out, say_looks, working
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, DataSource, RunFolder, Stage, device
-from limner.cli.schemas import CorrelationFigure, FigureFiles
+from limner.documented import Result
 from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -39,6 +39,22 @@ Out = Annotated[
 Split = Annotated[str, typer.Option(help="Split to draw from.")]
 Titles = Annotated[list[str] | None, typer.Option("--title", help="Name in the figure, one for each file.")]
 Seed = Annotated[int, typer.Option(help="Another seed draws other items.")]
+
+
+class FigureFiles(Result):
+    """A figure that was drawn."""
+
+    files: tuple[Path, ...]
+    """Its files."""
+
+
+class CorrelationFigure(FigureFiles):
+    """A figure of correlations, with what it shows as numbers."""
+
+    backbone: float
+    """Mean correlation of two pictures by the backbone's features."""
+    embedding: float
+    """Mean correlation of two pictures by their embeddings."""
 
 
 @command(app, "training")

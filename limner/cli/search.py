@@ -10,8 +10,7 @@ import typer
 from limner.cli.console import err, out
 from limner.cli.contract import as_json, command, group
 from limner.cli.options import Cpu, MovedRun, Rerank, StoreFolder, device, first
-from limner.cli.schemas import QueryAnswer
-from limner.cli.search_queries import answer_queries, answer_vectors
+from limner.cli.search_queries import QueryAnswer, answer_queries, answer_vectors
 from limner.errors import DataError, SettingsError
 from limner.wire import Answer, Explanation, Hit, SentencesAnswer, WordMethodName
 

@@ -1,16 +1,17 @@
 """`limner site`: a store as static files that search themselves in the browser."""
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
 from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import MovedRun, StoreFolder
-from limner.cli.schemas_of_exports import WrittenSite
 from limner.errors import SettingsError
+
+if TYPE_CHECKING:
+    from limner.site.write import SiteReport
 
 app = group("Site.")
 
@@ -45,7 +46,7 @@ def site_command(
             help="What `npm pack` wrote of a library of the page, instead of fetching it; may be repeated.",
         ),
     ] = None,
-) -> WrittenSite:
+) -> "SiteReport":
     """Write a store as a folder of files that any web host serves and that searches itself in the browser.
 
     It holds a search page, thumbnails, vectors and the text tower of the model. Queries are answered in the browser, by
@@ -92,4 +93,4 @@ def site_command(
     out.print(
         f"next: python -m http.server --bind 127.0.0.1 --directory {out_folder}, then http://127.0.0.1:8000"
     )
-    return WrittenSite(**asdict(report))
+    return report

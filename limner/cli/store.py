@@ -11,9 +11,19 @@ import typer
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import Cpu, StoreFolder, device
-from limner.cli.schemas import BackedUp, Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
 from limner.errors import DataError, SettingsError
-from limner.store_reports import ErasureReport, GraphRecall, Repair, StoreExport, Verification
+from limner.store_reports import (
+    BackedUp,
+    Compacted,
+    Deleted,
+    ErasureReport,
+    GraphRecall,
+    Repair,
+    StoredPicture,
+    StoreExport,
+    StoreFacts,
+    Verification,
+)
 
 if TYPE_CHECKING:
     from limner.server.audit import ErasableLog
@@ -65,7 +75,7 @@ def info_command(store: StoreFolder) -> StoreFacts:
 def list_command(
     store: StoreFolder,
     identity: Annotated[str | None, typer.Option(help="Only pictures of this identity.")] = None,
-) -> StoredPictures:
+) -> list[StoredPicture]:
     """Print the pictures of a store in the order of their paths: key, path, identity."""
     from limner.store.files import StoreFiles
 
@@ -78,7 +88,7 @@ def list_command(
         )
     if not chosen:
         err.print(f"{store}: no such picture" if entries else f"{store}: the store is empty")
-    return StoredPictures([_stored(entry) for entry in chosen])
+    return [StoredPicture.model_validate(entry, from_attributes=True) for entry in chosen]
 
 
 @command(app, "delete")
@@ -439,17 +449,6 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
             "(`limner store verify` tells), or does not say"
         )
     _print_unknown(report)
-
-
-def _stored(entry: "StoredImage") -> StoredPicture:
-    return StoredPicture(
-        id=entry.id,
-        path=entry.path,
-        identity=entry.identity,
-        metadata=dict(entry.metadata),
-        size=entry.size,
-        sha256=entry.sha256,
-    )
 
 
 def _named(

@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
+from limner.data.check_report import Report
 from limner.data.records import Dataset, Record, group_numbers
+from limner.documented import Result
 from limner.errors import DataError
+from limner.inference.seen_before import PretrainedData
 from limner.inference.trained import TrainedModel
 from limner.losses.wrong_pairs import pair_losses, probability_of_right
 
@@ -26,6 +30,43 @@ class SuspiciousCaption:
     caption: str
     loss: float
     right: float
+
+
+class CaptionShown(Result):
+    """A caption that a run finds suspicious."""
+
+    file: Path
+    """The picture that it stands with."""
+    caption: str
+    """The caption."""
+    loss: float
+    """Loss of the pair: 0 for one that the run tells from all others."""
+    right: float
+    """Probability that the caption is right."""
+
+
+class SuspiciousCaptions(Result):
+    """Captions of a split by how far a run holds them for their pictures'."""
+
+    run: Path
+    """The run."""
+    split: str
+    """The split."""
+    captions: int
+    """Captions that were judged."""
+    wrong: int
+    """Captions that are wrong with a probability of a half or more."""
+    worst: tuple[CaptionShown, ...]
+    """The most suspicious, worst first."""
+
+
+class DataReport(Report):
+    """The result of `limner data check`."""
+
+    suspicious: SuspiciousCaptions | None = None
+    """Captions that a run holds for another picture's; null without --with."""
+    pretrained: PretrainedData | None = None
+    """The parts of the dataset that weights have seen; null without --pretrained and --pretrained-data."""
 
 
 def suspicious_captions(

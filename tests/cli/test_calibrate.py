@@ -4,12 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
-from limner.cli.schemas_of_measures import CalibrationReport
-
 from limner.cli import calibrate as calibrate_module
 from limner.data.records import Dataset
 from limner.inference import load_model
-from limner.inference.calibration_file import THRESHOLD
+from limner.inference.calibration_file import THRESHOLD, CalibrationReport
 from limner.inference.trained import TrainedModel
 from tests.agreeing import agreeing, resaved
 from tests.cli.command import Limner, refused

@@ -15,10 +15,10 @@ from typer.main import get_command
 
 from limner.cli.commands import COMMANDS
 from limner.cli.console import out
-from limner.cli.contract import command, first_line, group, result_of, schema_of
+from limner.cli.contract import ErrorReport, command, first_line, group, result_of, schema_of
 from limner.cli.root import app
-from limner.cli.schemas import ErrorReport, Result
 from limner.demo.lies import draw_lies
+from limner.documented import Result
 from limner.errors import SettingsError
 from limner.recipes.registry import RECIPES, RecipeEntry
 from tests import towers

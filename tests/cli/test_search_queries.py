@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from limner.cli.schemas import QueryAnswer
-from limner.cli.search_queries import read_queries
+from limner.cli.search_queries import QueryAnswer, read_queries
 from limner.errors import DataError, SettingsError
 from tests.cli.command import Limner, refused
 
