@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import JsonValue
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, DataSource
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 app = group("Ablate.")
 
 
-@command(app, "ablate")
+@command(app, "ablate", Conflict("--held-out", needs="--draws"))
 def ablate_command(
     table: Annotated[str, typer.Argument(help="Name of a table, see `limner recipes tables`.")],
     data: DataSource,
@@ -164,8 +165,6 @@ def _drawn(table: str, data: str, draws: int | None, held_out: str | None) -> li
     from limner.recipes.ablations import get_table
 
     if draws is None:
-        if held_out is not None:
-            raise SettingsError("--held-out: the numbers are those of --draws; give that as well")
         return [data]
     if already := split_source(data)[1]:
         raise SettingsError(f"--draws: the splits of {data} are drawn already; leave #{already} out")

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Arithmetic, Cpu, Report, Rerank, Stage, device, first
+from limner.cli.options import Arithmetic, Cpu, Report, Rerank, Stage, device, first, writable
 from limner.cli.options import precision as chosen_precision
 from limner.durable import write_text
 from limner.errors import DataError, SettingsError
@@ -23,7 +24,7 @@ _SHOWN = 12
 """Unknown words that are named; the JSON has all of them."""
 
 
-@command(app, "bench")
+@command(app, "bench", Conflict(needs="MODEL --write"))
 def bench_command(
     model: Annotated[
         Path | None,
@@ -47,7 +48,9 @@ def bench_command(
     ] = False,
     save: Annotated[
         Path | None,
-        typer.Option(help="Write the embeddings to this .npz file, which this command reads, too."),
+        typer.Option(
+            callback=writable, help="Write the embeddings to this .npz file, which this command reads, too."
+        ),
     ] = None,
     report_file: Report = None,
     precision: Arithmetic = None,
@@ -56,12 +59,6 @@ def bench_command(
     """Measure which lies a model believes, on drawn people with true and false sentences."""
     from limner.evaluation.minimal_pairs import BenchReport, render_pairs
 
-    # before the drawing, which takes a minute
-    if model is None and write is None:
-        raise SettingsError("bench: name a run or an .npz file to measure, or a folder to --write the set to")
-    for file in (save, report_file):
-        if file is not None and not file.parent.is_dir():
-            raise SettingsError(f"{file.parent}: there is no such folder to write to")
     embeddings = model if model is not None and model.suffix == ".npz" else None
     if embeddings is not None and any(option is not None for option in (stage, rerank, save, precision)):
         raise SettingsError(

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first, store_folder
 from limner.cli.options import precision as chosen_precision
-from limner.errors import CheckpointError, SettingsError
+from limner.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,15 @@ _THRESHOLD = 0.5
 """That of `limner.inference.calibration`, whose import takes torch; a test holds them equal."""
 
 
-@command(app, "calibrate")
+@command(
+    app,
+    "calibrate",
+    # options that would do nothing are refused: a user believes that they did something
+    Conflict(needs="--data --store"),
+    Conflict("--check", without="--split --threshold --rerank", why="measures a calibration and fits none"),
+    # a store knows its splits by its metadata, and notes its arithmetic
+    Conflict("--store", without="--data --check --split --precision"),
+)
 def calibrate_command(
     run: RunFolder,
     data: Annotated[
@@ -68,21 +77,8 @@ def calibrate_command(
     from limner.inference import load_model
     from limner.inference.calibration_file import THRESHOLD
 
-    # options that would do nothing are refused: a user believes that they did something
-    if check is not None and (threshold is not None or rerank is not None or split is not None):
-        raise SettingsError(
-            "--check measures the calibration of a run; --split, --threshold and --rerank fit one"
-        )
-    if (data is None) == (store is None):
-        raise SettingsError("expected either --data FORMAT:PATH or --store STORE to fit on")
     chosen = THRESHOLD if threshold is None else threshold
     if store is not None:
-        if check is not None or split is not None:
-            raise SettingsError(
-                "--check and --split go with --data; a store knows its splits by its metadata"
-            )
-        if precision is not None:
-            raise SettingsError("--precision goes with --data; the arithmetic of a store is the one it notes")
         from limner.store.files import StoreFiles
 
         # before the model: a store that is not there costs no loading

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import out
 from limner.cli.contract import command, group
 from limner.documented import Result
@@ -27,7 +28,7 @@ class CitedWork(Result):
     """Its entry."""
 
 
-@command(app, "cite")
+@command(app, "cite", Conflict("--data", needs="RECIPE"))
 def cite_command(
     recipe: Annotated[
         str | None,
@@ -52,8 +53,6 @@ def cite_command(
     if recipe is not None:
         chosen, formats = _of_run(Path(recipe)) if _is_run(recipe) else _of_recipe(recipe)
         works += cited_by(chosen, formats if data is None else (data.partition(":")[0],))
-    elif data is not None:
-        raise SettingsError("--data: goes with a recipe or a run, e.g. limner cite dual-path --data mscoco")
     out.print("\n\n".join(work.bibtex() for _, work in works))
     return [CitedWork(key=work.key, role=role, bibtex=work.bibtex()) for role, work in works]
 

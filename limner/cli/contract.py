@@ -12,7 +12,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -28,6 +28,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo, OptionInfo
 
 from limner.cli.allocator import keep_freed_memory
+from limner.cli.conflicts import Conflict, refuse
 from limner.cli.console import err, out
 from limner.documented import Result
 from limner.errors import SettingsError
@@ -132,16 +133,17 @@ def group(about: str) -> typer.Typer:
     )
 
 
-def command(app: typer.Typer, name: str, *, schema: Any = None) -> Callable[[F], F]:
+def command(app: typer.Typer, name: str, *conflicts: Conflict, schema: Any = None) -> Callable[[F], F]:
     """Make a function a command of a group, under the contract.
 
     `schema` is the type of the result of a command that prints its own, see `emit`; else it is what the function
-    returns, where None stands for a result that was printed already.
+    returns, where None stands for a result that was printed already. A command line with one of the `conflicts` is
+    refused before anything is done.
     """
 
     def register(function: F) -> F:
         # the function itself is returned as it was: tests and other code call it without switches
-        app.command(name, cls=PlainCommand)(_under_contract(function, schema))
+        app.command(name, cls=PlainCommand)(_under_contract(function, schema, conflicts))
         return function
 
     return register
@@ -193,7 +195,9 @@ def _for_types(module: Any) -> dict[str, Any]:
     }
 
 
-def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., None]:
+def _under_contract(
+    function: Callable[..., Any], schema: Any, conflicts: Sequence[Conflict]
+) -> Callable[..., None]:
     # not by get_type_hints: the result's type may be a name for type checkers alone
     hints = function.__annotations__
     parameters = [
@@ -204,11 +208,18 @@ def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., 
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=switch)
         for name, switch in _SWITCHES.items()
     ]
+    takes_context = "context" in hints
+    if not takes_context:
+        # typer fills it in by its type; it is no option
+        parameters.append(
+            inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        )
 
     @wraps(function)
     def run(*, in_json: bool, quiet: bool, verbose: bool, **given: Any) -> None:
         if quiet and verbose:
             raise SettingsError("--quiet and --verbose: give one of them")
+        refuse(conflicts, given["context"] if takes_context else given.pop("context"))
         # monotonic: a clock that is set in between would make a negative time
         began, code = time.monotonic(), 0
         # here and not on import: only a command may do this to the process, and --help has no need of it
@@ -230,7 +241,7 @@ def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., 
     # of the function, without the switches
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    run.schema = schema  # type: ignore[attr-defined]
+    run.schema, run.conflicts = schema, conflicts  # type: ignore[attr-defined]
     return run
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out, say_looks
 from limner.cli.contract import UnsoundError, command, group
 from limner.documented import Result
@@ -51,7 +52,7 @@ class TripletsDrawn(Result):
     """Digest of pictures and sentences."""
 
 
-@command(app, "check")
+@command(app, "check", Conflict("--sheet", needs="--with", why="shows captions that a run suspects"))
 def check_command(
     data: Annotated[str, typer.Argument(metavar="FORMAT:PATH", help="The dataset (docs/data-formats.md).")],
     fast: Annotated[
@@ -90,8 +91,6 @@ def check_command(
     from limner.inference.seen_before import pretrained_terms, seen_before
     from limner.inference.suspicious_captions import DataReport
 
-    if run is None and sheet is not None:
-        raise SettingsError("--sheet shows captions that a run finds suspicious; give --with RUN as well")
     dataset = open_dataset(data)
     # before every picture has been opened: a misspelt name is told at once
     judged = None if run is None else dataset.split(split)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from limner.cli.cluster import connected_to, encoded_by
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import (
@@ -44,7 +45,18 @@ if TYPE_CHECKING:
 app = group("Evaluate.")
 
 
-@command(app, "evaluate")
+_HOW = "--split --stage --report --precision --cpu"
+
+
+@command(
+    app,
+    "evaluate",
+    Conflict(needs="--data --on --composed"),
+    Conflict("--submission", needs="--composed"),
+    Conflict("--composed", only=f"{_HOW} --submission"),
+    Conflict("--on", only=f"{_HOW} --protocol --rerank --cluster"),
+    Conflict("--explanations", only=f"{_HOW} --data"),
+)
 def evaluate_command(
     run: RunFolder,
     data: Annotated[
@@ -112,9 +124,6 @@ def evaluate_command(
     from limner.inference.evaluate_run import evaluate_run
     from limner.inference.learnt_images import knows_what_it_learnt
 
-    # before hours of encoding
-    if report_file is not None and not report_file.parent.is_dir():
-        raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
     # how a run is loaded, whatever is measured of it
     how: dict[str, Any] = {
         "stage": stage,
@@ -124,34 +133,11 @@ def evaluate_command(
     if composed is not None:
         from limner.cli.composed_queries import evaluate_composed_queries
 
-        others = (data, on, protocol, measures, folds, rerank, save, trec, per_query, cluster)
-        if explanations or any(option is not None for option in others):
-            raise SettingsError(
-                "--composed: goes with --split, --stage, --report, --submission, --precision and --cpu; the rest is of "
-                "other queries"
-            )
         return evaluate_composed_queries(run, composed, split, report_file, submission, how)
-    if submission is not None:
-        raise SettingsError("--submission: goes with --composed")
-    if (data is None) == (on is None):
-        raise SettingsError(
-            "give a dataset by --data FORMAT:PATH, or several by --on, with commas between them"
-        )
     if on is not None:
-        if explanations or any(option is not None for option in (measures, folds, save, trec, per_query)):
-            raise SettingsError(
-                "--on: goes with --split, --stage, --protocol, --rerank, --report, --precision, --cpu and --cluster; "
-                "the rest is of one set"
-            )
         return _transfer(run, on, split, how, protocol, first(rerank), report_file, cluster=cluster)
     assert data is not None
     if explanations:
-        given = (protocol, measures, folds, rerank, save, trec, per_query, cluster)
-        if any(option is not None for option in given):
-            raise SettingsError(
-                "--explanations: goes with --data, --split, --stage, --report, --precision and --cpu; the rest is of "
-                "rankings"
-            )
         return _explanations(run, data, split, how, report_file)
     if per_query is not None:
         expect_writable(per_query)

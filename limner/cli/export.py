@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
-from limner.cli.options import RunFolder, Stage
+from limner.cli.options import RunFolder, Stage, chosen
 from limner.durable import expect_new, write_text
-from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from limner.data.records import Dataset
@@ -33,7 +33,7 @@ _CALIBRATED = 32
 """Training pictures by which int8 chooses its scales."""
 
 
-@command(app, "export")
+@command(app, "export", Conflict("--int8", needs="--data", why="its scales are measured on pictures"))
 def export_command(
     run: RunFolder,
     out_folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the export.")],
@@ -69,12 +69,7 @@ def export_command(
     from limner.export.sessions import openvino_has_bf16
     from limner.inference import load_model
 
-    if form not in FORMATS:
-        raise SettingsError(f"--format: expected {', '.join(FORMATS)}, got {form[:40]!r}")
-    if int8 and data is None:
-        raise SettingsError(
-            "--int8: its scales are measured on training pictures; name a dataset with --data"
-        )
+    chosen("--format", form, FORMATS)
     # before the model is loaded
     expect_new(out_folder, "the export")
     dataset = None if data is None else open_dataset(data)

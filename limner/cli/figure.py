@@ -8,7 +8,7 @@ import typer
 
 from limner.cli.console import out, say_looks, working
 from limner.cli.contract import command, group
-from limner.cli.options import Cpu, DataSource, RunFolder, Stage, device
+from limner.cli.options import Cpu, DataSource, RunFolder, Stage, chosen, device
 from limner.documented import Result
 from limner.errors import DataError, SettingsError
 
@@ -249,8 +249,7 @@ def words_command(
     from limner.inference.word_effects import METHODS
 
     # before the model is loaded
-    if method not in METHODS:
-        raise SettingsError(f"--method: expected {', '.join(METHODS)}, got {method[:40]!r}")
+    chosen("--method", method, METHODS)
     loaded = load_model(run, stage=stage, device=device(cpu))
     found = word_bars.word_weights(loaded, image, sentence, method, each_word=each_word)
     return _write(word_bars.weights_figure(found, sentence, method), file)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from limner.cli.cluster import connected_to, workers_for
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import (
@@ -61,7 +62,8 @@ class SentencesIndexed(SentencesReport):
     """Its content now."""
 
 
-@command(app, "index")
+# the file names the pictures, and no model runs
+@command(app, "index", Conflict("--vectors", only="--metadata"))
 def index_command(
     run: Annotated[
         Path,
@@ -119,23 +121,6 @@ def index_command(
     STORE/model, unless --no-model is given, and notes its arithmetic, in which it goes on.
     """
     if vectors is not None:
-        needless = {
-            "pictures": pictures,
-            "--data": data,
-            "--split": split,
-            "--regions or --no-regions": regions is not None,
-            "--no-model": no_model,
-            "--stage": stage,
-            "--batch": batch != _BATCH,
-            "--engine": engine != "torch",
-            "--precision": precision,
-            "--cpu": cpu,
-            "--cluster": cluster,
-        }
-        if given := [name for name, value in needless.items() if value]:
-            raise SettingsError(
-                f"--vectors: the file names the pictures, and no model runs; leave out {given[0]}"
-            )
         return _index_vectors(str(run), store, vectors, metadata)
     from limner.data.readers import open_dataset
     from limner.search.index import check_arguments, index_pictures

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first
+from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first, writable
 from limner.cli.options import precision as chosen_precision
 from limner.documented import Result
 from limner.durable import write_text
@@ -57,7 +58,7 @@ _NOTE = (
 )
 
 
-@command(app, "mteb")
+@command(app, "mteb", Conflict("--rerank", needs="--search", why="the embedding alone is measured"))
 def mteb_command(
     run: RunFolder,
     tasks: Annotated[
@@ -66,7 +67,9 @@ def mteb_command(
     ],
     out_file: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write all of MTEB's scores to this JSON file."),
+        typer.Option(
+            "--out", metavar="FILE", callback=writable, help="Write all of MTEB's scores to this JSON file."
+        ),
     ] = None,
     search: Annotated[
         bool,
@@ -90,11 +93,6 @@ def mteb_command(
     names = [name for name in tasks.replace(" ", ",").split(",") if name]
     if not names:
         raise SettingsError("--tasks: name at least one, such as Flickr30kT2IRetrieval")
-    if rerank is not None and not search:
-        raise SettingsError("--rerank: the embedding alone is measured; add --search")
-    # before hours of encoding
-    if out_file is not None and not out_file.parent.is_dir():
-        raise SettingsError(f"{out_file.parent}: there is no such folder to write the results to")
     version = str(library().__version__)
     chosen = find_tasks(names)
     loaded = load_model(run, stage=stage, device=device(cpu), precision=chosen_precision(precision))

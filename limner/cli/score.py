@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import out, working
 from limner.cli.contract import command, group
 from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, Trec
 from limner.cli.options import Report as ReportFile
 from limner.durable import write_text
-from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 app = group("Score.")
 
 
-@command(app, "score")
+@command(
+    app,
+    "score",
+    Conflict(
+        "--qrels", without="--trec --protocol --folds --cosine", why="is for a TREC run, others for arrays"
+    ),
+)
 def score_command(
     file: Annotated[
         Path,
@@ -54,16 +60,9 @@ def score_command(
 
     chosen = None if measures is None else parse_measures(measures)
     # before the ranking: 100,000 pictures and 500,000 sentences took twenty minutes (docs/log/2026-11-22.md)
-    if report_file is not None and not report_file.parent.is_dir():
-        raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
     if per_query is not None:
         expect_writable(per_query)
     if qrels is not None:
-        # a TREC run is ranked already, and holds no embeddings
-        if trec is not None or folds is not None or cosine or protocol is not None:
-            raise SettingsError(
-                "--trec, --protocol, --folds and --cosine are for arrays, and --qrels is for a TREC run"
-            )
         if chosen is not None and measures == "all":  # a run has the scores of its first items alone
             chosen = [measure for measure in chosen if not isinstance(measure, Overlap)]
         found = score_run(file, qrels, STANDARD if chosen is None else chosen).replace(versions=versions())

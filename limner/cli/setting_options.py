@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar, get_args
 import typer
 from pydantic.fields import FieldInfo
 
+from limner.cli.conflicts import is_typed
 from limner.documented import field_docstrings
 from limner.settings import Settings
 
@@ -51,13 +52,7 @@ def with_options(settings: type[Settings], *, leave: str = "") -> Callable[[F], 
 
 def given(context: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the options that stand on the command line."""
-    # by its name: newer versions of typer have a click of their own
-    return {name: value for name, value in options.items() if _source(context, name) == "COMMANDLINE"}
-
-
-def _source(context: Any, name: str) -> str:
-    source = context.get_parameter_source(name)
-    return "" if source is None else str(source.name)
+    return {name: value for name, value in options.items() if is_typed(context, name)}
 
 
 def _hint(name: str, field: FieldInfo, told: str) -> Any:

@@ -1,14 +1,13 @@
 """`limner site`: a store as static files that search themselves in the browser."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
-from limner.cli.options import MovedRun, StoreFolder
-from limner.errors import SettingsError
+from limner.cli.options import MovedRun, StoreFolder, chosen
 
 if TYPE_CHECKING:
     from limner.site.write import SiteReport
@@ -55,8 +54,6 @@ def site_command(
     from limner.site.tower import ENOUGH, TowerType
     from limner.site.write import write_site
 
-    if tower is not None and tower not in get_args(TowerType):
-        raise SettingsError(f"--tower: expected {', '.join(get_args(TowerType))}, got {tower[:40]!r}")
     with counting_each("pictures") as progress:
         report = write_site(
             store,
@@ -64,7 +61,7 @@ def site_command(
             run=run,
             full_pictures=full_pictures,
             facts=facts,
-            tower=cast("TowerType | None", tower),
+            tower=None if tower is None else chosen("--tower", tower, get_args(TowerType)),
             runtime=runtime or (),
             progress=progress,
             doing=lambda what: err.print(f"writing: {what}"),

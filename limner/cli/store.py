@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import Cpu, StoreFolder, device
@@ -91,7 +92,8 @@ def list_command(
     return [StoredPicture.model_validate(entry, from_attributes=True) for entry in chosen]
 
 
-@command(app, "delete")
+# without a name nothing is deleted, rather than everything
+@command(app, "delete", Conflict(needs="PICTURES --id --missing"))
 def delete_command(
     store: StoreFolder,
     pictures: Annotated[
@@ -110,9 +112,6 @@ def delete_command(
     """
     from limner.store.files import StoreFiles
 
-    # without a name nothing is deleted, rather than everything
-    if not (pictures or ids or missing):
-        raise SettingsError("name pictures to delete: their paths, --id KEY or --missing")
     # as Path it would be the current folder
     if "" in (pictures or []):
         raise SettingsError("expected a picture or a folder, got an empty text")
