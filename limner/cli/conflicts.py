@@ -38,7 +38,7 @@ class Conflict:
             return None
         needs = _listed(self.needs, "or")
         return (
-            f"{self.option}: {self.why or f'goes with {needs}'}; give {needs}"
+            f"{self.option}: {self.why or 'is of no use alone'}; give {needs}"
             if self.option
             else f"give {needs}"
         )

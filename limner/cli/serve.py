@@ -47,7 +47,7 @@ class Served(Result):
 
 
 @command(app, "serve", schema=Served)
-@with_options(ServeSettings, leave="store")
+@with_options(ServeSettings, "store")
 def serve_command(
     context: Any,
     store: OwnStore = None,

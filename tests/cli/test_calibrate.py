@@ -129,5 +129,5 @@ def test_a_store_is_calibrated_on_its_own_sentences(
     command = ("calibrate", run, cpu)
     refused(limner(*command), "either --data FORMAT:PATH or --store STORE")
     refused(limner(*command, "--data", source, "--store", store), "either --data")
-    refused(limner(*command, "--store", store, "--check", "val"), "go with --data")
+    refused(limner(*command, "--store", store, "--check", "val"), "--store: does not go with --check")
     refused(limner(*command, "--store", store, "--split", "val"), "go with --data")
