@@ -65,7 +65,7 @@ def _given(context: Any) -> Iterator[tuple[str, str]]:
     for param in context.command.params:
         # an argument that takes many is typed with none
         if is_typed(context, param.name) and (value := context.params[param.name]) not in (None, (), []):
-            for spelt in (_name(param), *param.opts, *param.secondary_opts):
+            for spelt in (_name(param), *param.opts):
                 yield spelt, _name(param)
                 yield f"{spelt}={value}", _name(param)
 

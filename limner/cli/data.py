@@ -148,7 +148,7 @@ def _pretrained(
 def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None) -> "SuspiciousCaptions":
     """Print and draw the captions that a run holds for another picture's, the worst first."""
     from limner.inference.evaluations import note_look
-    from limner.inference.suspicious_captions import CaptionShown, SuspiciousCaptions, suspicious_captions
+    from limner.inference.suspicious_captions import SuspiciousCaptions, suspicious_captions
     from limner.inference.trained import load_model
     from limner.search.contact_sheet import caption_sheet
 
@@ -162,23 +162,18 @@ def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None
         f"\n{wrong} of {len(found)} captions of {split} are probably wrong, judged by {folder}; the worst:"
     )
     for one in found[:worst]:
-        out.print(f"  {one.right:4.0%} right  {one.record.image}: {one.caption}")
+        out.print(f"  {one.right:4.0%} right  {one.file}: {one.caption}")
     if sheet is not None:
-        rows = [
-            (one.record.image, one.caption, f"{one.right:.0%} right · {one.record.image.name}")
-            for one in found[:worst]
-        ]
+        rows = [(one.file, one.caption, f"{one.right:.0%} right · {one.file.name}") for one in found[:worst]]
         try:
             caption_sheet(rows).save(sheet)
         # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
         except (OSError, ValueError) as error:
             raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
         err.print(f"drawn to {sheet}")
-    shown = tuple(
-        CaptionShown(file=one.record.image, caption=one.caption, loss=one.loss, right=one.right)
-        for one in found[:worst]
+    return SuspiciousCaptions(
+        run=folder, split=split, captions=len(found), wrong=wrong, worst=tuple(found[:worst])
     )
-    return SuspiciousCaptions(run=folder, split=split, captions=len(found), wrong=wrong, worst=shown)
 
 
 @command(app, "people")

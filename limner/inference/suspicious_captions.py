@@ -1,7 +1,6 @@
 """Captions that probably describe another picture, found by a trained model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import torch
 from jaxtyping import Float
 
 from limner.data.check_report import Report
-from limner.data.records import Dataset, Record, group_numbers
+from limner.data.records import Dataset, group_numbers
 from limner.documented import Result
 from limner.errors import DataError
 from limner.inference.seen_before import PretrainedData
@@ -22,17 +21,7 @@ _DRAWS = 8
 """Random batches that each pair is judged in; a single one has similar pictures in it or not by chance."""
 
 
-@dataclass(frozen=True)
-class SuspiciousCaption:
-    """A caption, and how far a model holds it for its picture's: `loss`, and the probability that it is `right`."""
-
-    record: Record
-    caption: str
-    loss: float
-    right: float
-
-
-class CaptionShown(Result):
+class SuspiciousCaption(Result):
     """A caption that a run finds suspicious."""
 
     file: Path
@@ -56,7 +45,7 @@ class SuspiciousCaptions(Result):
     """Captions that were judged."""
     wrong: int
     """Captions that are wrong with a probability of a half or more."""
-    worst: tuple[CaptionShown, ...]
+    worst: tuple[SuspiciousCaption, ...]
     """The most suspicious, worst first."""
 
 
@@ -107,7 +96,10 @@ def judged(
     right = probability_of_right(losses)
     return [
         SuspiciousCaption(
-            dataset.records[captions[place][0]], captions[place][1], float(losses[place]), float(right[place])
+            file=dataset.records[captions[place][0]].image,
+            caption=captions[place][1],
+            loss=float(losses[place]),
+            right=float(right[place]),
         )
         # Stable: captions of one loss keep their order.
         for place in np.argsort(-losses, kind="stable")
