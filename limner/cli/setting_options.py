@@ -76,7 +76,7 @@ def _bare_hint(flag: str, help: str, plain: Any, parts: list[Any]) -> Any:
     if get_origin(plain) is tuple:
         return Annotated[list[str], typer.Option(flag, help=f"{help.removesuffix('.')}; may be repeated.")]
     parts = [plain] if get_origin(plain) is Literal else parts
-    if Literal not in map(get_origin, parts):
+    if not any(get_origin(one) is Literal for one in parts):
         kind = get_args(plain)[0] if get_origin(plain) is Annotated else plain
         # typer knows no other unions, such as a time or its text
         return Annotated[kind if isinstance(kind, type) else str, typer.Option(flag, help=help)]

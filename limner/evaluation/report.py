@@ -76,6 +76,9 @@ class Report(Result):
     queries: Any = Field(default={}, exclude=True, repr=False)
     """The values of each query (`QueryValues`) by direction."""
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Report) and self.model_dump() == other.model_dump()
+
 
 class TransferReport(Result):
     """Measures of a run on several datasets."""

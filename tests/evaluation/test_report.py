@@ -31,7 +31,7 @@ def report(**changes: object) -> Report:
         "text_to_image": {**values, "MedR": 9.0},
         "provenance": provenance,
     }
-    return Report(**{**fields, **changes})  # type: ignore[arg-type]
+    return Report(**{**fields, **changes})
 
 
 def text(shown: Report) -> str:
