@@ -9,10 +9,11 @@ from limner.errors import SettingsError
 
 @dataclass(frozen=True)
 class Conflict:
-    """What may stand beside an option: none of `without`, one of `needs`, nothing but `only`, with blanks between them.
+    """A rule about what stands beside an option: none of `without`, one of `needs`, nothing but `only`.
 
-    Options are written as they are typed, `--format=csv` for a value of one, and arguments by their name in capitals. A
-    rule of no option is about every call. `why` says what is wrong where the names alone do not.
+    Each of these has blanks between its names. Options are written as they are typed, `--format=csv` for a value of
+    one, and arguments by their name in capitals. A rule of no option is about every call. `why` says what is wrong where
+    the names alone do not.
     """
 
     option: str = ""

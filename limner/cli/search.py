@@ -52,7 +52,7 @@ class SearchSettings(SearchRequest):
     """Search by the embeddings of another program, in an .npz file: an array sentences, a row a query; as --queries."""
 
     format: Literal["jsonl", "csv", "trec"] = "jsonl"
-    """What --queries prints: one answer a line, one hit a line, or a TREC run."""
+    """Form of the answers to --queries: one answer a line, one hit a line, or a TREC run."""
 
     names: Literal["path", "id"] = "path"
     """With --format trec: pictures by their path, which is usual, or by their key."""
@@ -117,8 +117,10 @@ def search_command(
     )
     from limner.search.store import open_store
 
-    query, named = SearchRequest.parse(asked.request), None
-    if asked.vectors is not None:
+    named = None
+    if asked.vectors is None:
+        query = SearchRequest.parse(asked.request)
+    else:
         from limner.search.foreign_vectors import read_query_vectors
         from limner.search.query_vectors import PreparedRequest
 
