@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import JsonValue
+
 from limner.wire import ResponseModel
 
 
@@ -286,3 +288,80 @@ class Readiness(ResponseModel):
 
     probes: tuple[ProbeReport, ...]
     """Each probe that the server makes."""
+
+
+class StoreFacts(ResponseModel):
+    """The description of a store."""
+
+    pictures: int
+    """How many it holds."""
+    run: str
+    """Run folder of its model."""
+    kept_from: str | None
+    """Run that the model in the store's folder was kept from; null without one."""
+    model_bytes: int
+    """Part of `bytes` that the model in the store's folder takes, also where it is linked from its run; 0 without."""
+    fingerprint: str
+    """Digest of the model."""
+    precision: str | None
+    """Arithmetic of its embeddings, fp32 or bf16; null if it does not say, as stores of limner 0.1.0."""
+    created: str
+    """When it was made, ISO 8601."""
+    dim: int
+    """Width of an embedding."""
+    map: tuple[int, int, int] | None
+    """Shape of what it keeps of each picture for re-ranking; null = nothing."""
+    bytes: int
+    """Size on the disk."""
+
+
+class StoredPicture(ResponseModel):
+    """A picture of a store."""
+
+    id: str
+    """Its key."""
+    path: str
+    """Its file."""
+    identity: str | None
+    """The identity that it shows."""
+    metadata: dict[str, JsonValue]
+    """Its other metadata."""
+    size: int
+    """Bytes of its file."""
+    sha256: str
+    """Digest of its file."""
+
+
+class Deleted(ResponseModel):
+    """The result of `limner store delete`, or what it would delete."""
+
+    deleted: tuple[str, ...]
+    """Paths of the pictures."""
+    left: int
+    """Pictures that the store holds after it."""
+    dry_run: bool
+    """True if nothing was deleted."""
+
+
+class Compacted(ResponseModel):
+    """The result of `limner store compact`."""
+
+    pictures: int
+    """The content of the store."""
+    bytes_before: int
+    """Size on the disk before."""
+    bytes_after: int
+    """Size on the disk now; what is replaced stays for a day or longer without `--purge`."""
+
+
+class BackedUp(ResponseModel):
+    """The result of `limner store backup`."""
+
+    copy_folder: str
+    """Folder of the copy."""
+    pictures: int
+    """Pictures in it."""
+    sentences: int
+    """Sentences in it."""
+    bytes: int
+    """Its size on the disk."""

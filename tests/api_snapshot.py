@@ -14,9 +14,8 @@ import typer.main
 from pydantic import TypeAdapter
 
 from docs.public_api import public_names
-from limner.cli.contract import schema_of
+from limner.cli.contract import ErrorReport, schema_of
 from limner.cli.root import app
-from limner.cli.schemas import ErrorReport
 
 FILE = Path(__file__).with_suffix(".json")
 

@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import Cpu, StoreFolder, device
-from limner.cli.schemas import BackedUp, Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
 from limner.errors import DataError, SettingsError
-from limner.store_reports import ErasureReport, GraphRecall, Repair, StoreExport, Verification
+from limner.store_reports import (
+    BackedUp,
+    Compacted,
+    Deleted,
+    ErasureReport,
+    GraphRecall,
+    Repair,
+    StoredPicture,
+    StoreExport,
+    StoreFacts,
+    Verification,
+)
 
 if TYPE_CHECKING:
     from limner.server.audit import ErasableLog
@@ -65,7 +76,7 @@ def info_command(store: StoreFolder) -> StoreFacts:
 def list_command(
     store: StoreFolder,
     identity: Annotated[str | None, typer.Option(help="Only pictures of this identity.")] = None,
-) -> StoredPictures:
+) -> list[StoredPicture]:
     """Print the pictures of a store in the order of their paths: key, path, identity."""
     from limner.store.files import StoreFiles
 
@@ -78,10 +89,11 @@ def list_command(
         )
     if not chosen:
         err.print(f"{store}: no such picture" if entries else f"{store}: the store is empty")
-    return StoredPictures([_stored(entry) for entry in chosen])
+    return [StoredPicture.model_validate(entry, from_attributes=True) for entry in chosen]
 
 
-@command(app, "delete")
+# without a name nothing is deleted, rather than everything
+@command(app, "delete", Conflict(needs="PICTURES --id --missing"))
 def delete_command(
     store: StoreFolder,
     pictures: Annotated[
@@ -100,9 +112,6 @@ def delete_command(
     """
     from limner.store.files import StoreFiles
 
-    # without a name nothing is deleted, rather than everything
-    if not (pictures or ids or missing):
-        raise SettingsError("name pictures to delete: their paths, --id KEY or --missing")
     # as Path it would be the current folder
     if "" in (pictures or []):
         raise SettingsError("expected a picture or a folder, got an empty text")
@@ -442,17 +451,6 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
             "(`limner store verify` tells), or does not say"
         )
     _print_unknown(report)
-
-
-def _stored(entry: "StoredImage") -> StoredPicture:
-    return StoredPicture(
-        id=entry.id,
-        path=entry.path,
-        identity=entry.identity,
-        metadata=dict(entry.metadata),
-        size=entry.size,
-        sha256=entry.sha256,
-    )
 
 
 def _named(

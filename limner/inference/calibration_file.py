@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from limner.documented import Result
 from limner.durable import from_json, opened, sealed
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.calibration import AROUND, Calibration, Reliability, why_unusable
@@ -83,6 +84,23 @@ class RunCalibration(Settings):
             f"searches will not say 'no good match': {reasons}, fewer than half; choose a lower --threshold, or train "
             "the model further"
         )
+
+
+class CalibrationReport(Result):
+    """The reliability of a run's probabilities of first hits."""
+
+    split: str
+    """The split that was measured, or "store"."""
+    pictures: int
+    """Pictures that were searched."""
+    threshold: float
+    """Probability from which a first hit counts as good."""
+    reliability: dict[Kind, Reliability]
+    """By kind of score, how far its probabilities can be trusted."""
+    unusable: dict[Kind, str]
+    """By kind of score, why searches do not say "no good match" by the threshold, where they do not."""
+    file: str | None
+    """The file that was written; null with `--check`."""
 
 
 def calibration_text(calibration: RunCalibration) -> str:

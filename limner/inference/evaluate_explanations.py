@@ -77,7 +77,7 @@ def evaluate_explanations(
     sizes = [len(pair.lie) for pair in asked if pair.lie]
     points = _points(run, sample, known_of, asked, clusters.tolist(), progress)
     looks, problem = note_look(run, dataset.fingerprint, split, "explanations")
-    provenance = _provenance(run, dataset, None if learnt is None else learnt.to_dict(), seed)
+    provenance = _provenance(run, dataset, None if learnt is None else learnt.model_dump(), seed)
     provenance |= {
         "evaluations_of_split": looks,
         **({"evaluations_problem": problem} if problem else {}),

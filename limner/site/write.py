@@ -13,7 +13,6 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from limner.data.images import encoded_anew
+from limner.documented import Result
 from limner.durable import expect_new, whole_folder
 from limner.errors import ChangedPictureError, CheckpointError, ImageError, SettingsError, StoreError
 from limner.export.report import drawn_sentences, size_of
@@ -57,30 +57,35 @@ Progress = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and its total."""
 
 
-@dataclass(frozen=True)
-class SiteReport:
-    """The result of `write_site`.
-
-    - `left_out`: pictures whose thumbnail cannot be had; `without_full`: those that have a thumbnail alone where full
-      pictures were asked for.
-    - `tower`: its kind; `same`: for each kind that was tried, the share of `sentences` that found the model's own first
-      ten pictures in the same order.
-    - `reranks`: True if a server of this store would re-rank, which the page does not.
-    """
+class SiteReport(Result):
+    """The result of `limner site`."""
 
     folder: Path
+    """The folder that was written."""
     pictures: int
+    """Pictures in it."""
     left_out: int
+    """Pictures of the store that are not in it, as no thumbnail of them can be had."""
     without_full: int
+    """Pictures that have a thumbnail alone where full pictures were asked for: their file is gone or has changed."""
     bytes: int
+    """Size of the folder."""
     picture_bytes: int
+    """Size of its pictures."""
     vector_bytes: int
+    """Size of its vectors."""
     tower: TowerType
+    """Kind of its text tower."""
     tower_bytes: int
+    """Size of the text tower."""
     library_bytes: int
+    """Size of the libraries."""
     sentences: int
+    """Sentences by which the tower was chosen."""
     same: dict[str, float]
+    """For each kind of tower that was tried, the share of them with the model's own first ten, in its order."""
     reranks: bool
+    """True if a server of this store re-ranks, which the page does not."""
 
 
 def write_site(

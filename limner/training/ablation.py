@@ -197,7 +197,7 @@ def measure_variant(
     listing = read_json(folder / RUN_FILE)
     chosen = next(stage for stage in listing["stages"] if stage["name"] == name)
     stood, _ = read_progress(folder)
-    return Trial(seed, folder, chosen["epoch"], stood.epoch, stood.seconds, report.to_dict())
+    return Trial(seed, folder, chosen["epoch"], stood.epoch, stood.seconds, report.model_dump(mode="json"))
 
 
 def run_folder(out: Path, key: str, seed: int) -> Path:

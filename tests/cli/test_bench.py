@@ -102,7 +102,7 @@ def test_mistakes_are_one_line_before_anything_is_drawn(
     limner: Limner, toy_run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_pairs", lambda folder: pytest.fail("drawn"))
-    refused(limner("bench"), "name a run or an .npz file")
+    refused(limner("bench"), "give MODEL or --write")
     refused(limner("bench", tmp_path / "none.npz"), "no such file")
     refused(limner("bench", tmp_path), "no trained run here")
     refused(limner("bench", toy_run, "--save", tmp_path / "no" / "a.npz"), "there is no such folder")

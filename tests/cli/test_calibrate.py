@@ -5,10 +5,9 @@ import shutil
 from pathlib import Path
 
 from limner.cli import calibrate as calibrate_module
-from limner.cli.schemas_of_measures import CalibrationReport
 from limner.data.records import Dataset
 from limner.inference import load_model
-from limner.inference.calibration_file import THRESHOLD
+from limner.inference.calibration_file import THRESHOLD, CalibrationReport
 from limner.inference.trained import TrainedModel
 from limner.store.files import StoreFiles
 from tests.agreeing import agreeing, resaved
@@ -131,5 +130,5 @@ def test_a_store_is_calibrated_on_its_own_sentences(
     command = ("calibrate", run, cpu)
     refused(limner(*command), "either --data FORMAT:PATH or --store STORE")
     refused(limner(*command, "--data", source, "--store", store), "either --data")
-    refused(limner(*command, "--store", store, "--check", "val"), "go with --data")
+    refused(limner(*command, "--store", store, "--check", "val"), "--store: does not go with --check")
     refused(limner(*command, "--store", store, "--split", "val"), "go with --data")

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from limner.cli.schemas import Indexed
+from limner.cli.index import Indexed
 from limner.store.contents import thumbnails as thumbnails_of
 from limner.store.files import StoreFiles
 from tests.cli.command import Limner, refused

@@ -276,7 +276,7 @@ def test_compact(limner: Limner, own: Path) -> None:
 
 
 def test_mistakes(limner: Limner, own: Path, tmp_path: Path) -> None:
-    refused(limner("store", "delete", own), "name pictures to delete")
+    refused(limner("store", "delete", own), "give PICTURES, --id or --missing")
     refused(limner("store", "delete", own, "nowhere.jpg"), "nowhere.jpg: the store holds no such picture")
     refused(limner("store", "delete", own, "--id", "0" * 32), "--id 0+: the store holds no such picture")
     for command in ("info", "list", "verify", "repair", "compact"):
