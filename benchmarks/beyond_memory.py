@@ -18,10 +18,12 @@ process's own (anonymous), beside what it was before; what the system keeps of f
 import argparse
 import gc
 import json
+import math
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,7 +70,7 @@ class Drawn(NamedTuple):
     @property
     def lists(self) -> int:
         """As many as limner makes of them."""
-        return 2 ** round(np.log2(np.sqrt(len(self.vectors))))
+        return int(2 ** round(math.log2(math.sqrt(len(self.vectors)))))
 
     def matching(self, condition: str) -> np.ndarray:
         """Which rows meet a condition."""
@@ -143,7 +145,8 @@ def exact(rows: Drawn, condition: str, queries: np.ndarray) -> np.ndarray:
     for part in blocks(len(rows.vectors)):
         scores = rows.vectors[part][matching[part]] @ queries.T
         best = -np.sort(-np.concatenate([best, scores]), axis=0)[:K]
-    return best[-1]
+    least: np.ndarray = best[-1]
+    return least
 
 
 def measured(
@@ -263,7 +266,8 @@ def of_lancedb(rows: Drawn, folder: Path) -> Search:
 
     def search(query: np.ndarray, condition: str, width: int) -> np.ndarray:
         fact, values = CONDITIONS[condition]
-        asked = table.search(query, vector_column_name="vector").distance_type("dot").limit(K)
+        asked: Any = table.search(query, vector_column_name="vector")
+        asked = asked.distance_type("dot").limit(K)
         asked = asked.nprobes(width).refine_factor(MORE).select(["row", "_distance"])
         if fact:
             asked = asked.where(f"{fact} IN ({', '.join(map(str, values))})", prefilter=True)
@@ -275,8 +279,8 @@ def of_lancedb(rows: Drawn, folder: Path) -> Search:
 
 def of_faiss(rows: Drawn, folder: Path) -> Search:
     """faiss's inverted file of int8 codes, with a bitmap of the rows that take part; those found are scored exactly."""
-    import faiss
-
+    # its stubs know another call
+    faiss: Any = import_module("faiss")
     rng = np.random.default_rng(0)
     quantizer = faiss.IndexFlatIP(DIM)
     index = faiss.IndexIVFScalarQuantizer(

@@ -266,7 +266,7 @@ def _compared(alone: Path, killed: Path) -> dict[str, Any]:
     if [row.id for row in expected] != ids:
         return {**found, "other": None, "vectors_beyond": None}
     # the order of writing, and vectors, which are compared below
-    own = dict.fromkeys(("number", "vector_sum", "digest"))
+    own: dict[str, Any] = dict.fromkeys(("number", "vector_sum", "digest"))
     differing = [
         one._replace(**own) != other._replace(**own) for one, other in zip(expected, got, strict=True)
     ]

@@ -57,6 +57,9 @@ class FewColours:
 
     encode_queries = encode_texts
 
+    def encode_images(self, images: Any) -> np.ndarray:
+        return self.encode_pixels(np.stack([self.prepare_image(image) for image in images]))
+
     def check_query(self, sentence: str) -> None:
         pass
 
@@ -85,10 +88,10 @@ class Measured(dict[str, list[float]]):
 def write_rows(folder: Path, pictures: Path, rows: int) -> Measured:
     """Index pictures into one store, and write rows into another."""
     # the names of before and after differ, and this module has them all
-    from limner.search.index import StoredImage, StoreFiles, index_pictures
+    from limner.search.index import StoredImage, StoreFiles, index_pictures  # type: ignore[attr-defined]
 
     encoder, measured = FewColours(), Measured()
-    own = {"fingerprint": encoder.fingerprint, "dim": DIM, "run": "drawn"}
+    own: dict[str, Any] = {"fingerprint": encoder.fingerprint, "dim": DIM, "run": "drawn"}
     count = sum(1 for _ in pictures.iterdir())
     with measured.step(f"index {count:,} pictures"):
         index_pictures(encoder, StoreFiles.create(folder / "pictures", **own), [pictures])
@@ -118,7 +121,7 @@ def use_rows(folder: Path, pictures: Path, rows: int) -> Measured:
     """Open the store of rows, search it, and change it."""
     import limner.inference.learnt_images  # noqa: F401 - an erasure would import it, and torch with it
     from limner.search.engine import Engine
-    from limner.search.index import StoreFiles
+    from limner.search.index import StoreFiles  # type: ignore[attr-defined]
     from limner.search.store import Store
 
     measured, some = Measured(), sorted(pictures.iterdir())[:FEW]
@@ -140,7 +143,8 @@ def use_rows(folder: Path, pictures: Path, rows: int) -> Measured:
     with measured.step(f"add {FEW} pictures"):
         store.index(some)
     with measured.step("first search after it"):
-        added = {item.path: item.id for item in store.search(texts[0], k=rows + FEW).hits}
+        store.search(texts[0], k=10)
+    added = {item.path: item.id for item in store}
     with measured.step(f"delete {FEW} pictures"):
         store.files.delete([added[path] for path in some])
     with measured.step(f"erase 1 of {rows:,}"):

@@ -39,7 +39,9 @@ def vector_sums(vectors: Float[np.ndarray, "rows dim"]) -> list[int]:
     # einsum converts a little at a time, where `words.astype(np.uint64) @ …` takes three times as long
     sums: UInt64[np.ndarray, " rows"] = np.einsum("rw,w->r", words, _odd(words.shape[1]))
     # a row of zeros has a sum of its own, too
-    return (sums + np.uint64(words.shape[1])).view(np.int64).tolist()
+    sums += np.uint64(words.shape[1])
+    signed: list[int] = sums.view(np.int64).tolist()
+    return signed
 
 
 def _odd(count: int) -> UInt64[np.ndarray, " count"]:
