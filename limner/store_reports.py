@@ -351,7 +351,7 @@ class Compacted(ResponseModel):
     bytes_before: int
     """Size on the disk before."""
     bytes_after: int
-    """Size on the disk now; what is replaced stays for a day or longer without `--purge`."""
+    """Size on the disk now."""
 
 
 class BackedUp(ResponseModel):
