@@ -68,6 +68,33 @@ WAYS = {
         ("limner/wire.py", "Hit", "is what comes back"),
         ("limner/server/answer_size.py", "pictures_that_fit", "cuts an answer that is too long to send"),
     ),
+    # its files of these three rooms; `tests/cli/test_way_into_a_store.py` follows the calls
+    "The way of a picture into a store, from `limner index`": (
+        ("limner/cli/index.py", "index_command", "opens the model and the store, and says how it went"),
+        (
+            "limner/search/open_source.py",
+            "open_source",
+            "says what the model is, and `store_of` makes a store for it",
+        ),
+        ("limner/search/find_pictures.py", "find_pictures", "lists the image files of the folders"),
+        ("limner/search/index.py", "index_pictures", "goes through them, and commits batches"),
+        ("limner/search/batch_look.py", "Workers", "reads files in other processes, ahead of the model"),
+        ("limner/search/image_look.py", "look_at", "reads one: its bytes, its pixels, when it was taken"),
+        ("limner/store/entry.py", "StoredImage", "is what the store keeps of it, beside its embedding"),
+        ("limner/store/path.py", "StorePath", "is the store's folder, on a disk or S3"),
+        ("limner/store/files.py", "StoreFiles", "is the store: it reads, and lets one change it"),
+        ("limner/store/manifest.py", "StoreManifest", "describes it: its model and its layout"),
+        ("limner/store/kept_model.py", "keep", "puts the model into a new store"),
+        ("limner/store/lock.py", "WriterLock", "lets one process write"),
+        ("limner/store/writer.py", "StoreWriter", "checks what is added"),
+        ("limner/store/rows.py", "Rows", "is the engine as the store knows it"),
+        ("limner/store/digests.py", "row_digest", "makes the digest of a row, by which damage is found"),
+        ("limner/store/sqlite_rows.py", "SqliteRows", "is the usual engine"),
+        ("limner/store/sqlite_file.py", "commit", "opens its file, and ends a change"),
+        ("limner/store/sqlite_writing.py", "SqliteWriting", "is one change: one transaction"),
+        ("limner/store/sqlite_reading.py", "SqliteReading", "reads what is there already"),
+        ("limner/store/snapshot.py", "sound", "compares rows with their digests"),
+    ),
 }
 FOLDERS = ("limner", "benchmarks", "examples")
 # The page's scripts have no docstring; the comment at their head is their description.
