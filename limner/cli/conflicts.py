@@ -12,8 +12,8 @@ class Conflict:
     """A rule about what stands beside an option: none of `without`, one of `needs`, nothing but `only`.
 
     Each of these has blanks between its names. Options are written as they are typed, `--format=csv` for a value of
-    one, and arguments by their name in capitals. A rule of no option is about every call. `why` says what is wrong where
-    the names alone do not.
+    one, and arguments by their name in capitals. A rule of no option is about every call. `why` says what is wrong
+    where the names alone do not.
     """
 
     option: str = ""
