@@ -34,8 +34,11 @@ _THRESHOLD = 0.5
     # options that would do nothing are refused: a user believes that they did something
     Conflict(needs="--data --store"),
     Conflict("--check", without="--split --threshold --rerank", why="measures a calibration and fits none"),
-    # a store knows its splits by its metadata, and notes its arithmetic
-    Conflict("--store", without="--data --check --split --precision"),
+    Conflict(
+        "--store",
+        without="--data --check --split --precision",
+        why="has its own pictures, splits and arithmetic",
+    ),
 )
 def calibrate_command(
     run: RunFolder,

@@ -64,11 +64,11 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     assert json.loads((run / "calibration.json").read_text(encoding="utf-8"))["threshold"] == 0.9
     refused(
         limner("calibrate", run, *data, "--check", "test", "--threshold", "0.9"),
-        "--rerank fit one",
+        "measures a calibration and fits none; leave out --",
     )
     refused(
         limner("calibrate", run, *data, "--check", "test", "--split", "val"),
-        "--rerank fit one",
+        "measures a calibration and fits none; leave out --",
     )
     refused(limner("calibrate", run, *data, "--split", "test"), "never fitted on test.*--check test")
     refused(limner("calibrate", run, *data, "--threshold", "2"), "expected a probability")
@@ -129,6 +129,8 @@ def test_a_store_is_calibrated_on_its_own_sentences(
     assert (answer["threshold"], answer["good"]) == (None, None)
     command = ("calibrate", run, cpu)
     refused(limner(*command), "either --data FORMAT:PATH or --store STORE")
-    refused(limner(*command, "--data", source, "--store", store), "either --data")
-    refused(limner(*command, "--store", store, "--check", "val"), "--store: does not go with --check")
-    refused(limner(*command, "--store", store, "--split", "val"), "go with --data")
+    refused(limner(*command, "--data", source, "--store", store), "leave out --data")
+    refused(
+        limner(*command, "--store", store, "--check", "val"), "--store: has its own .*; leave out --check"
+    )
+    refused(limner(*command, "--store", store, "--split", "val"), "leave out --split")
