@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Collection, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,6 +18,7 @@ from limner.server.batching import GONE
 from limner.server.limits import Buckets, address_of, client_of
 from limner.server.problems import ENDED, RECORDED, REFUSED_FOR, RefusedError, refused
 from limner.server.routes import OTHER, route_path, rules_of
+from limner.store.erase import ERASURES
 from limner.store.files import StoreFiles
 
 _TOLD = ("found", "count", "unmet", "similar")
@@ -87,6 +89,7 @@ class Record:
         self.is_of_persons = self.rules.audit is not None
         """True for an address of what the store holds of persons, also for a method that is not for it."""
         self.facts: MutableMapping[str, Any] = {}
+        self._since: str | None = None
         self._removed = False
         # a key in the address also belongs to refused requests; other text there could be anything, a token too
         if self.is_of_persons and (key := _KEY.search(route_path(scope))):
@@ -103,13 +106,13 @@ class Record:
         }
         try:
             # in a thread, as disks may be slow
-            await run_in_threadpool(self.audit.append, line, self._gone)
+            await run_in_threadpool(self.audit.append, line, self._erased)
         except (OSError, SettingsError) as error:
             log.error("%s: %s", self.audit.file, error)
             raise RefusedError(503, _UNWRITTEN, reason="audit") from None
 
     def settle(self) -> None:
-        """Name in the line what this request itself has removed."""
+        """Take what this request itself has erased for something that its line names."""
         self._removed = True
 
     async def leave_out_unknown(self) -> None:
@@ -124,9 +127,21 @@ class Record:
                 if key in unknown:
                     del self.facts[name]
 
-    def _gone(self, keys: Collection[str]) -> set[str]:
-        """Of the images that a line names, those that another request may have erased since they were found."""
-        return set() if self._removed else self._unknown(keys)
+    def begin(self) -> None:
+        """Note how often something was erased before; what that was is none of this request's concern."""
+        with suppress(StoreError):
+            self._since = self.files.rows.text(ERASURES)
+
+    def _erased(self, keys: Collection[str]) -> set[str]:
+        """Of the images that a line names, those that others have erased since the request began."""
+        try:
+            # one small text a line, and none of the rows
+            if self._removed or self.files.rows.text(ERASURES) == self._since:
+                return set()
+        except StoreError:
+            # a store that is gone or another one holds none of them
+            return set(keys)
+        return self._unknown(keys)
 
     def _unknown(self, keys: Collection[str]) -> set[str]:
         """Of keys, those that the store does not hold now."""
@@ -134,7 +149,6 @@ class Record:
             held = self.files.read(lambda reading: [row.id for row in reading.pictures(list(keys))])
             return set(keys).difference(held)
         except StoreError:
-            # a store that is gone or another one holds none of them
             return set(keys)
 
 
@@ -154,6 +168,9 @@ class Auditing:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         record = Record(self.audit, self.files, scope)
+        if record.is_of_persons:
+            # in a thread, as disks may be slow
+            await run_in_threadpool(record.begin)
         scope[_RECORD] = record
         answer = _Answer(self, record, scope, receive, send)
         try:

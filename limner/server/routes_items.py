@@ -191,7 +191,6 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         await begun(request.scope)
         # in the thread of the model, which also adds: changes of one server never meet at the writers' lock
         await asyncio.wrap_future(worker.change(changes.delete, id))
-        settle(request.scope)
 
     @Rules(right="erase", audit="erase", changes=True)
     @routes.post(

@@ -128,7 +128,7 @@ def test_a_store_is_calibrated_on_its_own_sentences(
     answer = json.loads(limner("search", store, query, cpu, "--json").out)
     assert (answer["threshold"], answer["good"]) == (None, None)
     command = ("calibrate", run, cpu)
-    refused(limner(*command), "either --data FORMAT:PATH or --store STORE")
+    refused(limner(*command), "give --data or --store")
     refused(limner(*command, "--data", source, "--store", store), "leave out --data")
     refused(
         limner(*command, "--store", store, "--check", "val"), "--store: has its own .*; leave out --check"

@@ -293,11 +293,11 @@ def test_a_store_that_has_shrunk_lets_its_lists_go(store: StoreFiles) -> None:
     assert isinstance(engine.approximate.proposer, InvertedFile)
     engine.approximate.proposer.wait()
     assert store.snapshot().store == store.manifest.id
-    engine.approximate_from = len(store.snapshot().vectors) + 1
+    engine.approximate.smallest = len(store.snapshot().vectors) + 1
     expected = engine.answer(SearchRequest(text="blue")).hits
     assert engine.approximate.proposer is None
     # and has new ones when it has grown
-    engine.approximate_from = 100
+    engine.approximate.smallest = 100
     assert engine.answer(SearchRequest(text="blue")).hits == expected
     assert isinstance(engine.approximate.proposer, InvertedFile)
     engine.approximate.proposer.wait()
