@@ -112,8 +112,8 @@ def test_a_new_operator_types_the_page(operator: Path) -> None:
     for store in ("current", "backups/after-erasure"):
         files = StoreFiles.open(operator / store)
         assert len(files) > 20
-        (late,) = [path for path in files.snapshot().columns.paths if "/uploads/" in path]
-        assert Path(late).read_bytes() == (operator / "later.png").read_bytes()
+        (late_path,) = [path for path in files.snapshot().columns.paths if "/uploads/" in path]
+        assert Path(late_path).read_bytes() == (operator / "later.png").read_bytes()
         assert "ann" not in files.snapshot().columns.identities
     assert verify(operator / "audit.jsonl").sound
     names = {json.loads(line).get("who") for line in (operator / "audit.jsonl").read_text().splitlines()}

@@ -344,9 +344,9 @@ def erasures(one: Net, seed: int) -> Outcome:
         stays = one.fork("benchmarks.torture.histories:traces_of", store) if later["pictures"] else {}
         kept = {trace for by_kind in stays.values() for traces in by_kind.values() for trace in traces}
         for name, by_kind in seen.items():
-            for kind, traces in by_kind.items():
-                for path, found in _found(one, set(traces) - kept).items():
-                    outcome.find(f"{when}: {kind} of {name} is left in {path}: {sorted(found)[0][:80]}")
+            for kind, erased in by_kind.items():
+                for path, remains in _found(one, set(erased) - kept).items():
+                    outcome.find(f"{when}: {kind} of {name} is left in {path}: {sorted(remains)[0][:80]}")
         outcome.count("erasures")
     return outcome
 

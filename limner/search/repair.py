@@ -131,15 +131,15 @@ class _Repairing:
                 elif faults:
                     self.broken[row.id] = StoredImage.of(row)
                 self.pictures += "rows" not in faults and "row" not in faults
-            for row, faults in checked_sentences(self.files, reading):
+            for sentence, faults in checked_sentences(self.files, reading):
                 if "rows" in faults:
-                    self.missing.append(row.text)
+                    self.missing.append(sentence.text)
                 elif "row" in faults:
-                    self.lost_sentences.append(row)
+                    self.lost_sentences.append(sentence)
                 else:
                     self.sentences += 1
                     if faults:
-                        self.texts.append(row)
+                        self.texts.append(sentence)
         for key, entry in list(self.broken.items()):
             if isinstance(seen := self._look(entry), str):
                 self._lose(key, entry, seen)

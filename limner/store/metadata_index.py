@@ -44,7 +44,7 @@ class _Column:
 class MetadataIndex:
     """The metadata of rows, as JSON, and their `own` values by name (`OWN`)."""
 
-    def __init__(self, metadata: Sequence[str], own: Mapping[str, Sequence[Any] | np.ndarray]) -> None:
+    def __init__(self, metadata: Sequence[str], own: Mapping[str, Any]) -> None:
         # each different text once: pictures of one camera share theirs, and most stores have none
         places: dict[str, int] = {}
         found = (places.setdefault(text, len(places)) for text in metadata)

@@ -195,8 +195,8 @@ class Snapshot:
     def row(self, key: str) -> int | None:
         """The row of a key; None if no row has it."""
         # a dict of two million would take a second and 200 MB; a comparison of all takes 20 ms
-        found = np.flatnonzero(self.columns.ids == key.encode("utf-8", "replace")) if len(key) == 32 else ()
-        return int(found[0]) if len(found) else None
+        found = np.flatnonzero(self.columns.ids == key.encode("utf-8", "replace"))
+        return int(found[0]) if len(key) == 32 and len(found) else None
 
     def expect_row(self, key: str) -> int:
         """The row of a key. Raises `UnknownPictureError`."""

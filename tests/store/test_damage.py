@@ -134,7 +134,7 @@ def test_what_changes_a_row_changes_no_answer(template: Path, tmp_path: Path, ch
     assert report.found.keys() <= DAMAGE.keys()
     # a copy of it is refused
     with pytest.raises(StoreError, match="the copy is damaged"):
-        backup(opened.folder, tmp_path / "copy")
+        backup(str(opened.folder), tmp_path / "copy")
     planned = repair(opened, Encoder)
     assert planned.applied != planned.loses
     if planned.loses:

@@ -295,12 +295,13 @@ def test_what_goes_while_it_is_read_is_read_once_more(
     writing.add_sentences([("s", "a sentence", path_of(4))], np.ones((1, DIM), np.float32))
     writing.commit()
     files, scan = StoreFiles(tmp_path, LanceRows.open(tmp_path)), LanceReading.scan
-    left = image_of(4, 1)
+    left, expected_regions = image_of(4, 1), picture_of(4, 1).regions
+    assert expected_regions is not None
     calls: dict[str, Callable[[], object]] = {
         "snapshot": lambda: files.snapshot().keys == [left.id],
         "entries": lambda: list(files.entries()) == [left.path],
         "thumbnails": lambda: thumbnails(files, [left.id]) == [picture_of(4, 1).thumbnail],
-        "regions": lambda: np.array_equal(region_features(files, [left.id])[0], picture_of(4, 1).regions),
+        "regions": lambda: np.array_equal(region_features(files, [left.id])[0], expected_regions),
         "sentences": lambda: [one.text for one in SentenceTable(files).describing()[0]] == ["a sentence"],
     }
     times = [1]

@@ -234,9 +234,9 @@ def test_after_each_commit_it_answers_as_a_store_in_memory_that_is_read_anew(
             expect_codes(now.vectors.coded.codes, twin.matrix[now.vectors.coded.order])
             for query in unit(rng.normal(size=(3, DIM))).astype(np.float32):
                 for rows in (None, now.meeting((CAMERA,))):
-                    one, other = lists.nearest(query, 3, rows), twins.nearest(query, 3, rows)
-                    assert one[0].tolist() == other[0].tolist()
-                    assert one[1].tobytes() == other[1].tobytes()
+                    nearest, twin_of = lists.nearest(query, 3, rows), twins.nearest(query, 3, rows)
+                    assert nearest[0].tolist() == twin_of[0].tolist()
+                    assert nearest[1].tobytes() == twin_of[1].tobytes()
             expect_alike(now.vectors, twin.vectors, now.meeting((CAMERA,)), seed)
         # those that are still in use have their own rows
         for older, own in held:
