@@ -91,6 +91,8 @@ def test_a_disk_that_is_unmounted_and_mounted_again(
         wait_for(url, 200)
         before = search(url).json()["hits"]
         assert len(before) == COUNT
+        # idle, but for the probes of each moment
+        assert any(not handles_in(folder) for _ in range(100))
         folder.rename(tmp_path / "away")
         if mount_point_stays:
             folder.mkdir()
