@@ -18,7 +18,7 @@ READ_FIRST = (
     "limner/inference/trained.py",
     "limner/search/engine.py",
 )
-# Both were walked by a newcomer; tests hold that each file and each name in it exists.
+# Newcomers have walked them; tests hold that each file and each name in it exists.
 WAYS = {
     "The way of one image, from its file to a training step": (
         ("limner/data/readers/registry.py", "open_dataset", "lists it as a record; nothing is opened yet"),
@@ -54,18 +54,18 @@ WAYS = {
         ("limner/search/approximate.py", "Approximate", "says whether a graph or lists propose images"),
         ("limner/store/files.py", "StoreFiles", "has the snapshot, read anew if the store has changed"),
         ("limner/store/sqlite_rows.py", "SqliteRows", "says whether it has, and reads its rows"),
-        ("limner/store/sqlite_file.py", "told", "makes one line of an error of SQLite"),
+        ("limner/store/sqlite_file.py", "connect", "opens the file; `begin` refuses an older one"),
         (
             "limner/search/query_vectors.py",
             "query_vectors",
             "embeds it by an `Encoder`, e.g. that of `inference/trained.py`",
         ),
         ("limner/store/snapshot.py", "Snapshot", "knows the rows that meet the conditions"),
-        ("limner/store/vectors.py", "Vectors", "scores every image, exactly"),
+        ("limner/store/vectors.py", "Vectors", "scores images: all, or those that int8 codes leave"),
         ("limner/store/vector_rows.py", "VectorRows", "holds the embeddings"),
         ("limner/search/ranking.py", "Ranking", "re-ranks, groups and cuts"),
-        ("limner/store/entry.py", "item_values", "reads the facts of a hit"),
-        ("limner/wire.py", "Hit", "is what comes back"),
+        ("limner/store/entry.py", "item_values", "gives the facts of a hit"),
+        ("limner/wire.py", "Hit", "is one of the answer that comes back"),
         ("limner/server/answer_size.py", "pictures_that_fit", "cuts an answer that is too long to send"),
     ),
     # its files of these three rooms; `tests/cli/test_way_into_a_store.py` follows the calls
@@ -74,11 +74,15 @@ WAYS = {
         (
             "limner/search/open_source.py",
             "open_source",
-            "says what the model is, and `store_of` makes a store for it",
+            "says what the model is, loads it, and opens or makes the store",
         ),
         ("limner/search/find_pictures.py", "find_pictures", "lists the image files of the folders"),
         ("limner/search/index.py", "index_pictures", "goes through them, and commits batches"),
-        ("limner/search/batch_look.py", "Workers", "reads files in other processes, ahead of the model"),
+        (
+            "limner/search/batch_look.py",
+            "Workers",
+            "is the workers of `--cluster`; `encode_batch` encodes for all",
+        ),
         ("limner/search/image_look.py", "look_at", "reads one: its bytes, its pixels, when it was taken"),
         ("limner/store/entry.py", "StoredImage", "is what the store keeps of it, beside its embedding"),
         ("limner/store/path.py", "StorePath", "is the store's folder, on a disk or S3"),
@@ -87,10 +91,10 @@ WAYS = {
         ("limner/store/kept_model.py", "keep", "puts the model into a new store"),
         ("limner/store/lock.py", "WriterLock", "lets one process write"),
         ("limner/store/writer.py", "StoreWriter", "checks what is added"),
-        ("limner/store/rows.py", "Rows", "is the engine as the store knows it"),
+        ("limner/store/rows.py", "Rows", "is the interface that every engine implements"),
         ("limner/store/digests.py", "row_digest", "makes the digest of a row, by which damage is found"),
         ("limner/store/sqlite_rows.py", "SqliteRows", "is the usual engine"),
-        ("limner/store/sqlite_file.py", "commit", "opens its file, and ends a change"),
+        ("limner/store/sqlite_file.py", "connect", "opens its file; `commit` ends a change"),
         ("limner/store/sqlite_writing.py", "SqliteWriting", "is one change: one transaction"),
         ("limner/store/sqlite_reading.py", "SqliteReading", "reads what is there already"),
         ("limner/store/snapshot.py", "sound", "compares rows with their digests"),

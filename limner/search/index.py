@@ -162,9 +162,9 @@ def index_pictures(
     given. An image that it does not name keeps its facts, also when its bytes change.
     `batch_size` images are encoded at once, `workers` threads decode (default: one a core), and at most four batches
     are in memory, decoded or encoded. Several batches are committed together; an error or Ctrl-C commits what is whole.
-    With a `cluster` (`limner.search.cluster`) its workers read, decode and encode lists of `batch_size` images; here it
-    is looked which images are known, and written. `progress` is called with the images done and their total. The store
-    is held for writing from first to last.
+    With a `cluster` (`limner.search.cluster`) its workers read, decode and encode lists of `batch_size` images; this
+    process only looks which images are known, and writes. `progress` is called with the images done and their total.
+    The store is held for writing from first to last.
 
     Raises `StoreError` for another model's store and for one that another process writes to, `DataError` for
     paths that do not exist and metadata that JSON cannot hold, `SettingsError` for sizes below 1. An image that

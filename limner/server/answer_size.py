@@ -1,4 +1,4 @@
-"""The sizes of metadata, identities and sentences: of one picture that is added, and of all that one answer tells."""
+"""Limits on the size of texts: of one picture that is added, and of one answer."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -68,7 +68,7 @@ class _ModelFaultError(LimnerError):
 
 
 class Probe:
-    """A question that is asked again and again, with what came of it last.
+    """A repeated check and its last result.
 
     `ask` raises if something is wrong. `interval`: seconds between two times; `limit`: seconds that it may take.
     """

@@ -22,7 +22,7 @@ class PictureRow(NamedTuple):
     """The facts of an image as an engine keeps them, and the digests of its bytes.
 
     - `number`: that of its vector, thumbnail and region features. Other bytes of the same image have another one, and
-      none is given twice, so that a reader takes what it knows from memory.
+      numbers are never used again, so that a reader can keep the vectors that it has.
     - `digest`: of all values before it.
     """
 

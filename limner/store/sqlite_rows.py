@@ -87,7 +87,7 @@ class SqliteRows:
             return identity
 
     def _face(self) -> object:
-        """What is different after every commit, of an unchanged file seldom; without opening it for SQLite.
+        """A fingerprint that changes with every commit and seldom without one; it opens nothing for SQLite.
 
         An answered commit has changed `COMMITS`. One whose writer was killed before that shows by the log's time, which
         goes in steps of some milliseconds: one that has just changed is not trusted.

@@ -69,7 +69,7 @@ class SqliteWriting:
         """See `Writing.delete`."""
         with self._changing("pictures"):
             paths = [row.path for row in SqliteReading(self._folder, self._connection).pictures(ids)]
-            # also the sentences of a picture whose row is no longer there cannot be told whose they are
+            # of a picture whose row is gone the sentences cannot be found either
             self.delete_sentences(paths=paths)
             return self._remove(ids)
 
