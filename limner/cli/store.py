@@ -204,8 +204,7 @@ def erase_command(
             similar=chosen.similar,
             naming=chosen.naming,
         )
-        _print_unknown(planned)
-        _print_naming(store, planned.naming)
+        _print_unknown(store, planned)
         if planned.unknown or planned.unmet or planned.naming:
             raise UnsoundError(planned)
         return planned
@@ -225,7 +224,6 @@ def erase_command(
             progress=progress,
         )
     _print_erasure(store, report)
-    _print_naming(store, report.naming)
     if report.found or report.unknown or report.unmet or report.naming:
         raise UnsoundError(report)
     return report
@@ -415,7 +413,7 @@ def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
     return [] if uploads is None else Uploads.of(uploads, files).leftovers(files)
 
 
-def _print_unknown(report: ErasureReport) -> None:
+def _print_unknown(store: object, report: ErasureReport, shown: int = 20) -> None:
     for name in report.unknown:
         out.print(
             f"{name}: the store holds no such picture or sentence and none below it; it spells paths as they were "
@@ -425,6 +423,15 @@ def _print_unknown(report: ErasureReport) -> None:
         out.print(f"{condition}: no picture of the store meets it")
     for name in report.similar:
         out.print(f"not erased: {name!r}, which looks like what was named")
+    if (report.unknown or report.unmet) and not (report.found or report.dry_run):
+        out.print("what an erasure of these had deleted before it failed or was killed is off the disk now")
+    if report.naming:
+        more = len(report.naming) - shown
+        out.print(
+            f"{len(report.naming)} sentences that stay name an identity that no picture has any more; this erases "
+            f"them: limner store erase {shlex.quote(str(store))}{''.join(f' --id {key}' for key in report.naming[:shown])}"
+            + (f" ({more} more, whose keys --json prints)" if more > 0 else "")
+        )
 
 
 def _print_erasure(store: object, report: ErasureReport) -> None:
@@ -462,19 +469,7 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
             "not known whether the store's model has learnt from these pictures: it is not at hand, is damaged "
             "(`limner store verify` tells), or does not say"
         )
-    _print_unknown(report)
-    if (report.unknown or report.unmet) and not report.found:
-        out.print("what an erasure of these had deleted before it failed or was killed is off the disk now")
-
-
-def _print_naming(store: object, naming: Sequence[str], shown: int = 20) -> None:
-    more = f" ({len(naming) - shown} more, whose keys --json prints)" if len(naming) > shown else ""
-    keys = "".join(f" --id {key}" for key in naming[:shown])
-    if naming:
-        out.print(
-            f"{len(naming)} sentences that stay name an identity that no picture has any more; this erases them: "
-            f"limner store erase {shlex.quote(str(store))}{keys}{more}"
-        )
+    _print_unknown(store, report)
 
 
 def _named(
