@@ -426,10 +426,10 @@ def _print_unknown(store: object, report: ErasureReport, shown: int = 20) -> Non
     if (report.unknown or report.unmet) and not (report.found or report.dry_run):
         out.print("what an erasure of these had deleted before it failed or was killed is off the disk now")
     if report.naming:
-        more = len(report.naming) - shown
+        more, keys = len(report.naming) - shown, "".join(f" --id {key}" for key in report.naming[:shown])
         out.print(
             f"{len(report.naming)} sentences that stay name an identity that no picture has any more; this erases "
-            f"them: limner store erase {shlex.quote(str(store))}{''.join(f' --id {key}' for key in report.naming[:shown])}"
+            f"them: limner store erase {shlex.quote(str(store))}{keys}"
             + (f" ({more} more, whose keys --json prints)" if more > 0 else "")
         )
 
