@@ -424,7 +424,9 @@ def _print_unknown(store: object, report: ErasureReport, shown: int = 20) -> Non
     for name in report.similar:
         out.print(f"not erased: {name!r}, which looks like what was named")
     if (report.unknown or report.unmet) and not (report.found or report.dry_run):
-        out.print("what an erasure of these had deleted before it failed or was killed is off the disk now")
+        out.print(
+            "if an earlier erasure of these failed or was killed, what it had deleted is off the disk now"
+        )
     if report.naming:
         more, keys = len(report.naming) - shown, "".join(f" --id {key}" for key in report.naming[:shown])
         out.print(

@@ -77,8 +77,10 @@ STORE_TROUBLES: Mapping[StoreTrouble, str] = {
 """The causes of a `StoreError` for a client; the error's own message names folders of this machine."""
 
 _UNFINISHED = "what was to be erased is deleted, but its bytes may still be on the disk"
-_HELD_UP = {trouble: text for trouble, text in STORE_TROUBLES.items() if trouble != "other"}
-_READ = "another process has been reading or changing the store for long, as an export may"
+_HELD_UP: Mapping[StoreTrouble, str] = {
+    **STORE_TROUBLES,
+    "other": "another process has been reading or changing the store for long, as an export may",
+}
 
 log = logging.getLogger("limner.server")
 
@@ -153,7 +155,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
             # the message names folders of this machine, so it goes to the log and not to the client
             log.error("%s", error)
             if isinstance(error, UnfinishedErasureError):
-                return problem(503, f"{_UNFINISHED}: {_HELD_UP.get(error.trouble, _READ)}; call it again")
+                return problem(503, f"{_UNFINISHED}: {_HELD_UP[error.trouble]}; call it again")
             return problem(503, f"the store: {STORE_TROUBLES[error.trouble]}; the server's log says more")
         return problem(409, without_paths(str(error), folders))
 

@@ -163,7 +163,8 @@ def test_the_call_after_one_that_failed_says_what_it_has_done(
     done = limner("store", "erase", own, "--id", one.id)
     assert (done.code, "none is left\n" in done.out) == (1, True)
     assert (
-        "what an erasure of these had deleted before it failed or was killed is off the disk now" in done.out
+        "if an earlier erasure of these failed or was killed, what it had deleted is off the disk now"
+        in done.out
     )
     assert one.path.encode() not in bytes_of(own)
 

@@ -22,6 +22,7 @@ from limner.store.files import StoreFiles
 from limner.store_reports import ErasureReport
 from tests.search.fake import draw
 from tests.server.serving import COUNT, HOME, added_to, base64_of, problem
+from tests.store.erasing import left_of
 
 TOKEN = "s3cret-s3cret-s3cret"
 
@@ -296,8 +297,7 @@ def test_an_erasure_that_is_held_up_says_so_and_names_what_it_has_deleted(
     line = lines(file)[-1]
     assert (line["status"], sorted(line["found"]), line["count"]) == (503, sorted(even), COUNT // 2)
     assert client.post("/v1/erase", json={"identity": "even"}).json()["found"] == []
-    below = b"".join(path.read_bytes() for path in engine.files.folder.iterdir() if path.is_file())
-    assert not any(key.encode() in below for key in even)
+    assert not left_of(engine.files.folder, [key.encode() for key in even])
 
 
 def test_a_sentence_is_erased_by_the_key_that_a_search_tells(
@@ -313,6 +313,10 @@ def test_a_sentence_is_erased_by_the_key_that_a_search_tells(
     assert (report["sentences"], report["unknown"], report["found"]) == (1, ["0" * 32], [])
     assert (lines(file)[-1]["found"], lines(file)[-1]["count"]) == ([keys["even walks"]], 1)
     assert len(table) == 1
+    # the lines of both erasures name it
+    with ErasableLog(file).forgetting([keys["even walks"]], []) as changed:
+        assert changed == 2
+    assert keys["even walks"] not in file.read_text()
 
 
 def test_too_many_requests_are_recorded(engine: Engine, file: Path) -> None:
