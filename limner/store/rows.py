@@ -145,7 +145,7 @@ class Writing(Protocol):
         """Remove sentences of some keys and of images of some paths, and return how many there were."""
 
     def recount(self) -> None:
-        """Count the rows that are there, and the sum of their digests, anew."""
+        """Count the rows that are there, and the sum of their digests, anew; bytes of images that no row names go."""
 
     def commit(self) -> None:
         """Make all changes visible and durable."""

@@ -288,9 +288,9 @@ def sound(folder: StorePath, rows: Iterable[PictureRow]) -> Iterator[PictureRow]
 def sound_sentences(
     folder: StorePath, sentences: Iterable[tuple[SentenceRow, bytes]]
 ) -> Iterator[tuple[SentenceRow, bytes]]:
-    """Sentences, each compared with its digest; not their vectors. Raises `StoreError`."""
+    """Sentences, each compared with its digest; of its vector only the type. Raises `StoreError`."""
     for row, vector in sentences:
-        if row_digest(row[:-1]) != row.digest:
+        if row_digest(row[:-1]) != row.digest or not isinstance(vector, bytes):
             raise damaged(folder, "a sentence has changed since it was written")
         yield row, vector
 
@@ -315,10 +315,7 @@ def read_vectors(
 
 def matrix_of(folder: StorePath, contents: Sequence[bytes], dim: int) -> Float[np.ndarray, "rows dim"]:
     """Vectors of their bytes, whose digests tell the rest. Raises `StoreError` for another number of bytes."""
-    try:
-        content = b"".join(contents)
-    except TypeError:
-        raise damaged(folder, "a vector is no bytes") from None
+    content = b"".join(contents)
     if len(content) != 4 * dim * len(contents):
         raise damaged(folder, "a vector has another width")
     rows: Float[np.ndarray, "rows dim"] = np.frombuffer(content, "<f4").reshape(-1, dim)

@@ -87,6 +87,6 @@ def state_of(connection: sqlite3.Connection, folder: Path, table: str) -> State:
     if found is None:
         raise damaged(folder, f"the number of its {table} is gone")
     version, rows, total = found
-    if not (isinstance(version, int) and isinstance(rows, int) and isinstance(total, bytes)):
+    if not (isinstance(version, int) and isinstance(rows, int) and rows >= 0 and isinstance(total, bytes)):
         raise damaged(folder, f"the number of its {table} has changed")
     return State(version, rows, int.from_bytes(total, "little"))

@@ -107,6 +107,11 @@ class SqliteWriting:
         """See `Writing.recount`."""
         for table in ("pictures", "sentences"):
             with self._changing(table) as connection:
+                if table == "pictures":
+                    for held in ("vectors", "thumbnails", "regions"):
+                        connection.execute(
+                            f"DELETE FROM {held} WHERE number NOT IN (SELECT number FROM pictures)"
+                        )
                 digests = known(digest for (digest,) in connection.execute(f"SELECT digest FROM {table}"))
                 self._states[table] = State(self._states[table].version, len(digests), total_of(digests))
 
@@ -160,17 +165,17 @@ class SqliteWriting:
     def _remove(self, ids: Sequence[str]) -> list[str]:
         """Remove images with their bytes, and return their paths."""
         found = self._forget(ids)
+        # the number of a damaged row could be that of another image; what is nobody's a repair takes away
+        numbers = [(row.number,) for row in found if row_digest(row[:-1]) == row.digest]
         for table in ("vectors", "thumbnails", "regions"):
-            self._connection.executemany(
-                f"DELETE FROM {table} WHERE number=?", [(number,) for number, _ in found]
-            )
-        return [path for _, path in found]
+            self._connection.executemany(f"DELETE FROM {table} WHERE number=?", numbers)
+        return [row.path for row in found]
 
-    def _forget(self, ids: Sequence[str]) -> list[tuple[int, str]]:
-        """Remove rows of images, and return the numbers of their bytes, and their paths."""
-        found = self._take("pictures", ids, "number, path, digest")
-        self._count("pictures", [], [digest for *_, digest in found])
-        return [(number, path) for number, path, _ in found]
+    def _forget(self, ids: Sequence[str]) -> list[PictureRow]:
+        """Remove rows of images, and return them."""
+        found = [PictureRow._make(values) for values in self._take("pictures", ids, PICTURE)]
+        self._count("pictures", [], [row.digest for row in found])
+        return found
 
     def _take(self, table: str, ids: Sequence[str], columns: str) -> list[Any]:
         """Remove rows by their keys, and return some columns of those that there were."""
