@@ -176,13 +176,17 @@ _NO_TRACES = TraceCounts(searched=0, visible=0, shared=0, short=0)
 
 
 class ErasureReport(ResponseModel):
-    """The result of an erasure."""
+    """The result of an erasure.
+
+    What was deleted before it is off the disk as well, also by an erasure that failed or was killed: nobody can name it
+    any more, so that the same call counts it nowhere, and lists its names as `unknown` and `unmet`.
+    """
 
     pictures: int
     """Pictures that were erased."""
 
     sentences: int
-    """Sentences of these pictures, which were erased with them."""
+    """Sentences that were erased: those of these pictures, and those that were named by their keys."""
 
     left: int
     """Pictures that the store holds after it."""
@@ -203,6 +207,10 @@ class ErasureReport(ResponseModel):
     similar: tuple[str, ...] = ()
     """Identities and paths that look like those that were named, and were left: in other case, or with other signs.
     Over HTTP empty without the right `search`."""
+
+    naming: tuple[str, ...] = ()
+    """Keys of sentences that stay, and whose text holds an identity that no picture has any more; they can be erased
+    by these keys. Over HTTP empty without the right `search`."""
 
     audit_lines: int | None
     """Lines of the audit log from which something was removed; null if none was named."""
@@ -230,7 +238,7 @@ class ErasureReport(ResponseModel):
 
     def without_clues(self) -> "ErasureReport":
         """The report without what it tells of pictures that were not erased."""
-        return self.model_copy(update={"unmet": (), "similar": (), "traces": _NO_TRACES})
+        return self.model_copy(update={"unmet": (), "similar": (), "naming": (), "traces": _NO_TRACES})
 
     @classmethod
     def planned(
@@ -243,6 +251,7 @@ class ErasureReport(ResponseModel):
         unknown: tuple[str, ...] = (),
         unmet: tuple[str, ...] = (),
         similar: tuple[str, ...] = (),
+        naming: tuple[str, ...] = (),
     ) -> "ErasureReport":
         """The report of an erasure that was not made."""
         return cls(
@@ -254,6 +263,7 @@ class ErasureReport(ResponseModel):
             unknown=unknown,
             unmet=unmet,
             similar=similar,
+            naming=naming,
             audit_lines=None,
             traced=0,
             traces=_NO_TRACES,

@@ -1,6 +1,7 @@
 """`limner store`: list, verify, back up, export, repair, compact, change and erase from a search store."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -150,7 +151,7 @@ def erase_command(
         typer.Option("--where", help="Pictures that meet a condition; of several, and --identity, all."),
     ] = None,
     ids: Annotated[
-        list[str] | None, typer.Option("--id", help="A picture by its key; may be repeated.")
+        list[str] | None, typer.Option("--id", help="A picture or sentence by its key; may be repeated.")
     ] = None,
     uploads: Annotated[
         Path | None,
@@ -170,8 +171,8 @@ def erase_command(
 
     A search of all files of the store then proves it: exit code 1 if something is left. Without a name or condition
     only what was deleted earlier goes. Files of pictures that clients did not add are left alone. A path or key that
-    the store does not hold is listed, with exit code 1, and so is an identity or condition that no picture meets; all
-    else is done.
+    the store does not hold is listed, with exit code 1, and so are an identity or condition that no picture meets, and
+    sentences that stay and name an identity that no picture has any more; all else is done.
     """
     from limner.store.erasable import erasable
     from limner.store.erase import erase
@@ -181,30 +182,33 @@ def erase_command(
     keys, files, conditions = ids or (), paths or (), where or ()
     chosen = erasable(opened, keys, identity=identity, paths=files, where=conditions)
     total = len(opened)
-    count = len(chosen.images)
+    count, sentences = len(chosen.images), len(chosen.sentences)
     if dry:
         for image in chosen.images:
             out.print(one_line(image.path))
         leftovers = _leftovers(opened, uploads)
         for path in leftovers:
             out.print(f"{path} (no row names it)")
-        out.print(f"{store}: would erase {count} of {total} pictures, and what was deleted earlier")
+        out.print(
+            f"{store}: would erase {count} of {total} pictures, {sentences} sentences, and what was deleted earlier"
+        )
         names = {path.name for path in leftovers}
         planned = ErasureReport.planned(
             pictures=count,
-            sentences=len(chosen.sentences),
+            sentences=sentences,
             left=total - count,
             leftovers=len(leftovers),
             unknown=tuple(name for name in chosen.unknown if Path(name).name not in names),
             unmet=chosen.unmet,
             similar=chosen.similar,
+            naming=chosen.naming,
         )
-        _print_unknown(planned)
-        if planned.unknown or planned.unmet:
+        _print_unknown(store, planned)
+        if planned.unknown or planned.unmet or planned.naming:
             raise UnsoundError(planned)
         return planned
-    question = f"{store}: erase {count} of {total} pictures for good?"
-    if count and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
+    question = f"{store}: erase {count} of {total} pictures and {sentences} sentences for good?"
+    if (count or sentences) and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise SettingsError("nothing was erased")
     forget = None if audit is None else _erasable_log(audit)
     with counting_each("rows") as progress:
@@ -219,7 +223,7 @@ def erase_command(
             progress=progress,
         )
     _print_erasure(store, report)
-    if report.found or report.unknown or report.unmet:
+    if report.found or report.unknown or report.unmet or report.naming:
         raise UnsoundError(report)
     return report
 
@@ -411,15 +415,25 @@ def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
     return [] if uploads is None else Uploads.of(uploads, files).leftovers(files)
 
 
-def _print_unknown(report: ErasureReport) -> None:
+def _print_unknown(store: object, report: ErasureReport, shown: int = 20) -> None:
     for name in report.unknown:
         out.print(
-            f"{name}: the store holds no such picture and none below it; it spells paths as they were indexed"
+            f"{name}: the store holds no such picture or sentence and none below it; it spells paths as they were "
+            "indexed"
         )
     for condition in report.unmet:
         out.print(f"{condition}: no picture of the store meets it")
     for name in report.similar:
         out.print(f"not erased: {name!r}, which looks like what was named")
+    if (report.unknown or report.unmet) and not (report.found or report.dry_run):
+        out.print("what an erasure of these had deleted before it failed or was killed is off the disk now")
+    if report.naming:
+        more = len(report.naming) - shown
+        out.print(
+            f"{len(report.naming)} sentences that stay name an identity that no picture has any more; this erases "
+            f"them: limner store erase {shlex.quote(str(store))}{''.join(f' --id {key}' for key in report.naming[:shown])}"
+            + (f" ({more} more, whose keys --json prints)" if more > 0 else "")
+        )
 
 
 def _print_erasure(store: object, report: ErasureReport) -> None:
@@ -431,12 +445,17 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
         f"{files}{lines}; what was deleted earlier is gone"
     )
     traces = report.traces
+    verdict = "none is left but in sentences that stay" if report.naming else "none is left"
+    verdict = "some are left" if report.found else verdict
     out.print(
         f"searched {report.files} files ({report.bytes / 1e6:.1f} MB) for {traces.searched} traces, "
-        f"{traces.visible} of which were there before: {'some are left' if report.found else 'none is left'}"
+        f"{traces.visible} of which were there before: {verdict}"
     )
     if traces.shared or traces.short:
-        out.print(f"not searched for: {traces.shared} that others share, {traces.short} that are too short")
+        out.print(
+            f"not searched for: {traces.shared} that stand in pictures, sentences or settings that stay, "
+            f"{traces.short} that are too short or too plain"
+        )
     if traces.model:
         out.print(f"{traces.model} stand in the files of the store's model, which stay as they are")
     for one in report.found:
@@ -452,7 +471,7 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
             "not known whether the store's model has learnt from these pictures: it is not at hand, is damaged "
             "(`limner store verify` tells), or does not say"
         )
-    _print_unknown(report)
+    _print_unknown(store, report)
 
 
 def _named(

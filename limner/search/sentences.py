@@ -115,6 +115,7 @@ class SentenceTable:
                 score=float(score),
                 text=sentence.text,
                 id=_key_in(pictures, sentence.path),
+                key=sentence.id,
                 path=None if sentence.path is None else Path(sentence.path),
             )
             for rank, (score, sentence) in enumerate(zip(scores, found, strict=True), start=1)

@@ -217,7 +217,7 @@ class Store:
         paths: str | Path | Iterable[str | Path] = (),
         where: Where = (),
     ) -> ErasureReport:
-        """Erase images from the disk, and what was deleted earlier; their files are left alone.
+        """Erase images and sentences from the disk, and what was deleted earlier; image files are left alone.
 
         Those that are named, and those that meet all conditions: see `limner.store.erase.erase`, which can also delete
         a server's uploads. Raises what that raises.

@@ -21,7 +21,7 @@ from limner.server.routes import OTHER, route_path, rules_of
 from limner.store.erase import ERASURES
 from limner.store.files import StoreFiles
 
-_TOLD = ("found", "count", "unmet", "similar")
+_TOLD = ("found", "count", "unmet", "similar", "naming")
 """Facts that an answer tells."""
 
 _NOT_LET_IN = (401, 403, 421, 429)
@@ -90,7 +90,8 @@ class Record:
         """True for an address of what the store holds of persons, also for a method that is not for it."""
         self.facts: MutableMapping[str, Any] = {}
         self._since: str | None = None
-        self._removed = False
+        self.removed = False
+        """True if the request itself has erased what its line names."""
         # a key in the address also belongs to refused requests; other text there could be anything, a token too
         if self.is_of_persons and (key := _KEY.search(route_path(scope))):
             self.facts["id"] = key[1]
@@ -113,7 +114,7 @@ class Record:
 
     def settle(self) -> None:
         """Take what this request itself has erased for something that its line names."""
-        self._removed = True
+        self.removed = True
 
     async def leave_out_unknown(self) -> None:
         """Leave out keys that the store does not hold: whoever asks for an erased image would bring its key back."""
@@ -136,7 +137,7 @@ class Record:
         """Of the images that a line names, those that others have erased since the request began."""
         try:
             # one small text a line, and none of the rows
-            if self._removed or self.files.rows.text(ERASURES) == self._since:
+            if self.removed or self.files.rows.text(ERASURES) == self._since:
                 return set()
         except StoreError:
             # a store that is gone or another one holds none of them
@@ -198,8 +199,9 @@ class Auditing:
             self._uncounted += 1
             return
         facts: dict[str, Any] = {"status": status}
-        if status < 400 or (made and record.rules.changes):
-            # a change that was made has changed these, also if its client was told that the server is stopping
+        if status < 400 or (made and record.rules.changes) or record.removed:
+            # a change that was made has changed these, also if its client was told that the server is stopping, or that
+            # its bytes are still on the disk
             key = record.facts.get("id")
             found = record.facts.get("found", [key] if key else [])
             facts |= {"found": found, "count": record.facts.get("count", len(found))}

@@ -1,8 +1,9 @@
 """Which images and sentences of a store an erasure is about: by key, path, folder, identity and conditions."""
 
 import os
+import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from limner.store.files import StoreFiles
 from limner.store.metadata_index import MetadataIndex
 from limner.store.rows import PictureRow
 from limner.store.snapshot import sound
+from limner.store.traces import SHORTEST
 from limner.wire import (
     Where,
 )
@@ -34,6 +36,8 @@ class Erasable:
     - `ownerless`: number of sentences of images that the store does not hold, if images were named by what only their
       rows tell; some could be theirs.
     - `similar`: identities and paths that it holds, and that look like those that were asked for.
+    - `names`: identities that were asked for or are those of the images, and that no image has afterwards.
+    - `naming`: keys of sentences that stay, and whose text holds one of these names.
     """
 
     images: list[StoredImage]
@@ -43,11 +47,19 @@ class Erasable:
     unmet: tuple[str, ...] = ()
     similar: tuple[str, ...] = ()
     ownerless: int = 0
+    names: tuple[str, ...] = ()
+    naming: tuple[str, ...] = ()
 
     @property
     def keys(self) -> list[str]:
         """Keys of the images."""
         return [image.id for image in self.images]
+
+    @property
+    def told(self) -> list[str]:
+        """Keys of the images, and of the sentences that were named by theirs."""
+        named = {text for kind, text in self.named if kind == "id"}
+        return [*self.keys, *(key for key in self.sentences if key in named)]
 
 
 def erasable(
@@ -78,7 +90,7 @@ def chosen_by(
     wanted = [os.path.abspath(path) for path in given]  # noqa: PTH100 - as indexed: resolve() would follow links
     with files.rows.reading() as reading:
         rows = sorted(sound(files.folder, reading.pictures()), key=lambda row: row.path)
-        sentences = [(sentence.id, sentence.path) for sentence, _ in reading.sentences()]
+        sentences = [(sentence.id, sentence.path, sentence.text) for sentence, _ in reading.sentences()]
     own_paths = [row.path for row in rows]
     named = np.array([row.id in keys for row in rows], bool) | _below(own_paths, wanted)
     conditions = _conditions(where)
@@ -87,10 +99,14 @@ def chosen_by(
         named |= np.logical_and.reduce(list(met.values()))
     images = [StoredImage.of(rows[place]) for place in np.flatnonzero(named).tolist()]
     erased = {image.path for image in images}
-    described = [path for _, path in sentences]
+    described = [path for _, path, _ in sentences]
     # also those of a named path or key without an image
     theirs = _below(described, wanted) | np.array(
-        [path is not None and (path in erased or key_of(path) in keys) for path in described], bool
+        [
+            id in keys or (path is not None and (path in erased or key_of(path) in keys))
+            for id, path, _ in sentences
+        ],
+        bool,
     )
     held = {*own_paths, None} if met else {*described}
     asked = [("id", key) for key in sorted(keys)]
@@ -98,9 +114,13 @@ def chosen_by(
     asked += [("id", key) for key in keys_of(wanted)]
     if identity is not None:
         asked.append(("identity", identity))
-    unknown = sorted(keys.difference(row.id for row in rows))
+    unknown = sorted(keys.difference((row.id for row in rows), (id for id, *_ in sentences)))
     unknown += _without_rows(wanted, [*own_paths, *described])
     identities = [*([] if identity is None else [identity]), *_identities(conditions)]
+    stay = {same_name(row.identity or "") for row, gone in zip(rows, named.tolist(), strict=True) if not gone}
+    names = {image.identity for image in images if image.identity}.union(identities)
+    names = {name for name in names if same_name(name) not in stay}
+    kept = [sentence for sentence, gone in zip(sentences, theirs.tolist(), strict=True) if not gone]
     return Erasable(
         images,
         [sentences[place][0] for place in np.flatnonzero(theirs).tolist()],
@@ -111,7 +131,9 @@ def chosen_by(
             *_similar_identities(identities, {row.identity for row in rows}),
             *_similar_paths(wanted, {*own_paths, *described}),
         ),
-        sum(not one and path not in held for one, path in zip(theirs, described, strict=True)),
+        sum(path not in held for _, path, _ in kept),
+        tuple(sorted(names)),
+        tuple(_naming(names, [(id, text) for id, _, text in kept])),
     )
 
 
@@ -181,6 +203,27 @@ def same_name(name: str) -> str:
 def _alike(name: str) -> str:
     """The form that names share if they look alike; people may mean one by the other, but nothing is erased for it."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _naming(names: set[str], sentences: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Keys of sentences that hold a name, word for word, in any case."""
+    # a short number is no name: "2 bags" tells nothing of the identity 2
+    told = (name for name in names if len(name) >= SHORTEST or any(map(str.isalpha, name)))
+    wanted = {_words(name) for name in told} - {()}
+    lengths = set(map(len, wanted))
+    for key, text in sentences if wanted else ():
+        words = _words(text)
+        parts = (words[start : start + length] for length in lengths for start in range(len(words)))
+        if any(part in wanted for part in parts):
+            yield key
+
+
+def _words(text: str) -> tuple[str, ...]:
+    text = _alike(text)
+    if not text.isascii():
+        # letters without case: those who write them may put no blanks between words
+        text = "".join(f" {sign} " if unicodedata.category(sign) == "Lo" else sign for sign in text)
+    return tuple(re.findall(r"\w+", text))
 
 
 def _identities(conditions: dict[str, Condition]) -> list[str]:

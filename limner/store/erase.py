@@ -1,4 +1,4 @@
-"""Erasure: what a store holds of some images is gone from the disk, and a search of its files shows it.
+"""Erasure: what a store holds of some images and sentences is gone from the disk, and a search of its files shows it.
 
 `StoreFiles.delete` takes images out of search at once; pieces of their bytes may stay in the store's file until it is
 written anew. An erasure deletes in one commit, which also a kill leaves whole or not made, and then has the engine
@@ -14,9 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from limner.durable import sync
-from limner.errors import CheckpointError
+from limner.errors import CheckpointError, StoreError, UnfinishedErasureError
 from limner.store.contents import chunks
-from limner.store.erasable import Erasable, chosen_by, same_name
+from limner.store.erasable import Erasable, chosen_by
 from limner.store.files import StoreFiles
 from limner.store.manifest import MODEL_FOLDER
 from limner.store.path import expect_own_files, reached
@@ -66,9 +66,10 @@ def erase(
 ) -> ErasureReport:
     """Erase images that are named, and those that meet all conditions, with their sentences; see the module.
 
-    `ids` are keys, and `paths` files, or folders with all below them; `identity` and `where` must all be met. An
-    identity counts however its accents are written. Without any of these only what was deleted earlier goes. Unknown
-    names and conditions that no image meets are reported and no error: a call that was killed is made again.
+    `ids` are keys of images and of sentences, and `paths` files, or folders with all below them; `identity` and `where`
+    must all be met. An identity counts however its accents are written. Without any of these only what was deleted
+    earlier goes. Unknown names and conditions that no image meets are reported and no error: a call that was killed is
+    made again.
 
     `uploads`: folder of a server's uploads, of which all pictures that no row names afterwards are deleted: those of
     these images, and what deletions and killed changes have left. Files of other names are left alone.
@@ -76,9 +77,9 @@ def erase(
     store before each line, so that searches that began earlier add nothing of them.
 
     The report says in which files traces of the rows were found all the same, and how many lines of the audit log name
-    them; none must be left. Raises `StoreError` while another process writes and if the disk refuses, `SettingsError`
-    for a folder that no server of this store has had for uploads and for a file that is no audit log; the call can then
-    be made again.
+    them; none must be left. Raises `StoreError` while another process writes and if the disk refuses, of it
+    `UnfinishedErasureError` if the rows had gone by then, `SettingsError` for a folder that no server of this store has
+    had for uploads and for a file that is no audit log; the call can then be made again.
     """
     tell = progress or (lambda what, done, total: None)
     # of what lies elsewhere nothing would be removed
@@ -94,16 +95,17 @@ def erase(
         )
         # before the rows go: killed in between, the same call still knows whose lines these are. Servers wait for
         # the log until the rows have gone, or they would add lines of what they have found until then
-        with _forgotten(files, chosen, audit) as lines, files.changing() as writer:
+        with _forgotten(chosen, audit) as lines, files.changing() as writer:
             writer.delete(chosen.keys)
             writer.delete_sentences(chosen.sentences)
-        files.rows.set_text(ERASURES, str(int(files.rows.text(ERASURES) or 0) + 1))
-        files.rows.scrub()
-        if isinstance(files.folder, Path):
-            # what is removed must not come back with a power cut
-            sync(files.folder)
-        # after the rows have gone: killed in between, the next call finds files that no row names
-        removed = [] if added is None else added.remove_leftovers(files)
+        with _finishing(chosen):
+            files.rows.set_text(ERASURES, str(int(files.rows.text(ERASURES) or 0) + 1))
+            files.rows.scrub()
+            if isinstance(files.folder, Path):
+                # what is removed must not come back with a power cut
+                sync(files.folder)
+            # after the rows have gone: killed in between, the next call finds files that no row names
+            removed = [] if added is None else added.remove_leftovers(files)
         shared = traces.leave_out(_in_rows(files, search, tell))
         proof = _proof(files, added, traces, tell)
         if chosen.ownerless:
@@ -126,6 +128,7 @@ def erase(
             unknown=tuple(name for name in chosen.unknown if Path(name).name not in removed),
             unmet=chosen.unmet,
             similar=chosen.similar,
+            naming=chosen.naming,
             audit_lines=lines,
             learnt=_learnt(files, chosen),
             traced=traced,
@@ -138,6 +141,22 @@ def erase(
             ),
             **proof,
         )
+
+
+@contextmanager
+def _finishing(chosen: Erasable) -> Iterator[None]:
+    """Say of an error that the rows have gone before it, which the same call can no longer name."""
+    try:
+        yield
+    except StoreError as error:
+        if not (chosen.images or chosen.sentences):
+            raise
+        raise UnfinishedErasureError(
+            f"{error}. {len(chosen.images)} pictures and {len(chosen.sentences)} sentences are deleted, but their "
+            "bytes may still be on the disk: the same call takes them off, though it no longer finds what it names",
+            error.trouble,
+            chosen.told,
+        ) from None
 
 
 def _traces(files: StoreFiles, chosen: Erasable) -> tuple[Traces, int]:
@@ -224,19 +243,13 @@ def _files(files: StoreFiles) -> list[tuple[Any, str]]:
 
 
 @contextmanager
-def _forgotten(files: StoreFiles, chosen: Erasable, audit: Forgetting | None) -> Iterator[int | None]:
+def _forgotten(chosen: Erasable, audit: Forgetting | None) -> Iterator[int | None]:
     """Remove from an audit log what it tells of the images, and of identities that no image has any more."""
     if audit is None:
         yield None
         return
-    gone = set(chosen.keys)
-    with files.rows.reading() as reading:
-        others = {same_name(row.identity or "") for row in reading.pictures() if row.id not in gone}
-    identities = {image.identity for image in chosen.images if image.identity}
-    identities |= {text for kind, text in chosen.named if kind == "identity"}
-    texts = sorted(name for name in identities if same_name(name) not in others)
     # a refusal may name the file of an upload, which is the hash of its picture
-    texts += sorted({image.sha256 for image in chosen.images})
+    texts = [*chosen.names, *sorted({image.sha256 for image in chosen.images})]
     with ExitStack() as held:
         with reached("the audit log"):
             lines = held.enter_context(audit.forgetting(_keys(chosen), texts))

@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from limner.errors import SettingsError
+from limner.errors import SettingsError, StoreError
+from limner.search.sentences import Sentence
 from limner.server import audit
 from limner.server.audit import AuditLog
 from limner.store.entry import StoredImage
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
+from limner.store.sqlite_rows import SqliteRows
 from limner.store.uploads import Uploads
 from tests.cli.command import Limner, refused
 from tests.search.fake import vectors_of
@@ -111,7 +113,7 @@ def test_erase_says_which_names_are_unknown(limner: Limner, own: Path, tmp_path:
         done = limner("store", "erase", own, "--path", by_link, "--id", second.id, "--id", "0" * 32, *options)
         assert done.code == 1
         for name in (by_link, "0" * 32):
-            assert f"{name}: the store holds no such picture and none below it" in done.out
+            assert f"{name}: the store holds no such picture or sentence and none below it" in done.out
     # what it does hold is erased all the same, so that a call that was killed can be made again
     assert len(StoreFiles.open(own)) == 1 + len(rest)
 
@@ -126,6 +128,44 @@ def test_erase_says_what_meets_nothing(limner: Limner, own: Path) -> None:
     shouted = limner("store", "erase", own, "--identity", name.upper())
     assert (shouted.code, f"not erased: {name!r}, which looks like" in shouted.out) == (1, True)
     assert limner("store", "erase", own, "--identity", name).code == 0
+
+
+def test_erase_tells_which_sentences_still_name_somebody(limner: Limner, own: Path, tmp_path: Path) -> None:
+    name = next(entry.identity for entry in StoreFiles.open(own).entries().values() if entry.identity)
+    text = f"{name.upper()} walks"
+    key = Sentence(text).id
+    with StoreFiles.open(own).changing() as writer:
+        writer.add_sentences([(key, text, None)], np.ones((1, StoreFiles.open(own).dim), np.float32))
+    for dry in (["--dry-run"], []):
+        done = limner("store", "erase", own, "--identity", name, *dry)
+        assert done.code == 1
+        assert done.out.endswith(f"this erases them: limner store erase {own} --id {key}\n")
+    assert "none is left but in sentences that stay" in done.out
+    done = limner("store", "erase", own, "--id", key)
+    assert (done.code, "0 pictures and 1 sentences erased" in done.out) == (0, True)
+    assert text.encode() not in bytes_of(own)
+
+
+def test_the_call_after_one_that_failed_says_what_it_has_done(
+    limner: Limner, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = next(iter(StoreFiles.open(own).entries().values()))
+    scrub = SqliteRows.scrub
+
+    def full(rows: SqliteRows) -> None:
+        raise StoreError("the disk is full; make room on it", "full")
+
+    monkeypatch.setattr(SqliteRows, "scrub", full)
+    failed = limner("store", "erase", own, "--id", one.id)
+    assert failed.code == 2
+    assert "1 pictures and 0 sentences are deleted, but their bytes may still be on the disk" in failed.err
+    monkeypatch.setattr(SqliteRows, "scrub", scrub)
+    done = limner("store", "erase", own, "--id", one.id)
+    assert (done.code, "none is left\n" in done.out) == (1, True)
+    assert (
+        "what an erasure of these had deleted before it failed or was killed is off the disk now" in done.out
+    )
+    assert one.path.encode() not in bytes_of(own)
 
 
 def test_erase_finds_what_a_deletion_left_in_the_uploads(limner: Limner, own: Path, tmp_path: Path) -> None:

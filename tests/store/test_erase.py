@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from limner.errors import StoreError
+from limner.errors import StoreError, UnfinishedErasureError
 from limner.search.repair import repair
 from limner.store import erase as module
 from limner.store.contents import thumbnails
@@ -271,10 +271,17 @@ def test_a_reader_that_reads_for_long_has_the_erasure_called_again(
     files, reader = store_of(tmp_path / "store", some), StoreFiles.open(tmp_path / "store")
     with reader.rows.reading() as reading:
         assert reading.state("pictures").rows == 5
-        with pytest.raises(StoreError, match="call it again when that is done"):
-            erase(files, some[0].entry.id)
-    assert erase(files, some[0].entry.id).found == ()
-    assert left_of(files.folder, some[0].needles) == set()
+        with pytest.raises(UnfinishedErasureError, match="call it again when that is done") as failed:
+            erase(files, identity=some[0].entry.identity)
+        # what it has deleted is told now: the same call can no longer name it
+        assert failed.value.keys == tuple(one.entry.id for one in some[:3])
+        assert "3 pictures and 3 sentences are deleted, but their bytes may" in str(failed.value)
+        with pytest.raises(StoreError, match=r"when that is done$"):
+            erase(files, identity=some[0].entry.identity)
+    # of nothing that meets the selection, the bytes go all the same
+    report = erase(files, identity=some[0].entry.identity)
+    assert (report.pictures, report.unmet, report.found) == (0, ("identity=person 0 of 17",), ())
+    assert left_of(files.folder, [needle for one in some[:3] for needle in one.needles]) == set()
 
 
 def test_identities_that_are_gone_are_forgotten(tmp_path: Path) -> None:
