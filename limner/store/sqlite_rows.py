@@ -67,7 +67,7 @@ class SqliteRows:
         """See `Rows.identity`."""
         with self._reading_connection() as connection:
             # the file, too: another store may have taken the folder, with as many commits
-            (store,) = connection.execute("SELECT text FROM texts WHERE name='id'").fetchone()
+            (store,) = connection.execute("SELECT max(text) FROM texts WHERE name='id'").fetchone()
             found = connection.execute("SELECT version FROM states ORDER BY name")
             return store, *self._place()[1:], *(version for (version,) in found)
 

@@ -65,7 +65,7 @@ class SqliteWriting:
             self._forget([row.id for row in held])
             self._insert([same_contents(image, row) for image, row in zip(images, held, strict=True)])
 
-    def delete(self, ids: Sequence[str]) -> int:
+    def delete(self, ids: Sequence[str | bytes]) -> int:
         """See `Writing.delete`."""
         with self._changing("pictures"):
             paths = self._remove(ids)
@@ -94,7 +94,7 @@ class SqliteWriting:
             )
             self._count("sentences", digests, [])
 
-    def delete_sentences(self, ids: Sequence[str] = (), paths: Sequence[str] = ()) -> int:
+    def delete_sentences(self, ids: Sequence[str | bytes] = (), paths: Sequence[str] = ()) -> int:
         """See `Writing.delete_sentences`."""
         with self._changing("sentences") as connection:
             plain, _ = _split(paths)
@@ -162,7 +162,7 @@ class SqliteWriting:
                 with suppress(sqlite3.Error):
                     connection.execute("RELEASE step")
 
-    def _remove(self, ids: Sequence[str]) -> list[str]:
+    def _remove(self, ids: Sequence[str | bytes]) -> list[str]:
         """Remove images with their bytes, and return their paths."""
         found = self._forget(ids)
         # the number of a damaged row could be that of another image; what is nobody's a repair takes away
@@ -171,13 +171,13 @@ class SqliteWriting:
             self._connection.executemany(f"DELETE FROM {table} WHERE number=?", numbers)
         return [row.path for row in found]
 
-    def _forget(self, ids: Sequence[str]) -> list[PictureRow]:
+    def _forget(self, ids: Sequence[str | bytes]) -> list[PictureRow]:
         """Remove rows of images, and return them."""
         found = [PictureRow._make(values) for values in self._take("pictures", ids, PICTURE)]
         self._count("pictures", [], [row.digest for row in found])
         return found
 
-    def _take(self, table: str, ids: Sequence[str], columns: str) -> list[Any]:
+    def _take(self, table: str, ids: Sequence[str | bytes], columns: str) -> list[Any]:
         """Remove rows by their keys, and return some columns of those that there were."""
         found = []
         plain, damaged = _split(ids)
