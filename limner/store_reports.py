@@ -7,6 +7,11 @@ from pydantic import JsonValue
 from limner.wire import ResponseModel
 
 
+def as_text(value: object) -> str:
+    """What a damaged row, or a file system, gives as a text, as one that an answer can hold: all Unicode."""
+    return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 class Finding(ResponseModel):
     """One kind of trouble that `verify` found."""
 

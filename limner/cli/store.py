@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from limner.cli.conflicts import Conflict
-from limner.cli.console import counting, counting_each, err, out
+from limner.cli.console import counting, counting_each, err, one_line, out
 from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import Cpu, StoreFolder, device
 from limner.errors import DataError, SettingsError
@@ -85,9 +85,8 @@ def list_command(
     entries = sorted(StoreFiles.open(store).entries().values(), key=lambda entry: entry.path)
     chosen = [entry for entry in entries if identity is None or entry.identity == identity]
     for entry in chosen:
-        out.print(
-            f"{entry.id}  {entry.path}" + (f"  [{entry.identity}]" if entry.identity is not None else "")
-        )
+        identity_too = f"  [{entry.identity}]" if entry.identity is not None else ""
+        out.print(one_line(f"{entry.id}  {entry.path}{identity_too}"))
     if not chosen:
         err.print(f"{store}: no such picture" if entries else f"{store}: the store is empty")
     return [StoredPicture.model_validate(entry, from_attributes=True) for entry in chosen]
@@ -127,7 +126,7 @@ def delete_command(
         doomed |= {entry.id: entry for entry in entries if not Path(entry.path).exists()}
     if dry:
         for entry in doomed.values():
-            out.print(entry.path)
+            out.print(one_line(entry.path))
         out.print(f"{store}: would delete {len(doomed)} of {len(entries)} pictures")
     else:
         count = opened.delete(list(doomed))
@@ -186,7 +185,7 @@ def erase_command(
     count, sentences = len(chosen.images), len(chosen.sentences)
     if dry:
         for image in chosen.images:
-            out.print(image.path)
+            out.print(one_line(image.path))
         leftovers = _leftovers(opened, uploads)
         for path in leftovers:
             out.print(f"{path} (no row names it)")
@@ -250,9 +249,12 @@ def verify_command(
         if kind in report.found:
             found = report.found[kind]
             state = "damaged" if kind in DAMAGE else "stale"
-            out.print(f"{state}: {about}: {found.count}, e.g. {found.example}")
+            out.print(one_line(f"{state}: {about}: {found.count}, e.g. {found.example}"))
     whole = "whole, each picture once" if report.sound else f"damaged: limner store repair {store}"
-    if not report.sound and not DAMAGE.keys() & report.found.keys() - set(BESIDE):
+    if "file" in report.found:
+        # no repair reads it either, and these numbers may not be all
+        whole = "damaged: put back a copy of the store, or index into a new folder"
+    elif not report.sound and not DAMAGE.keys() & report.found.keys() - set(BESIDE):
         whole = "whole, each picture once, but not what lies beside its rows"
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
@@ -359,9 +361,9 @@ def repair_command(
 def _print_repair(store: Path, report: Repair) -> None:
     would = "" if report.applied else "would be "
     for path in report.repaired:
-        out.print(f"{would}encoded again: {path}")
+        out.print(one_line(f"{would}encoded again: {path}"))
     for path, reason in report.lost:
-        out.print(f"{would}lost: {path}: {reason}")
+        out.print(one_line(f"{would}lost: {path}: {reason}"))
     for text in report.lost_sentences:
         out.print(f"{would}lost: the sentence {text!r}")
     for text in report.missing:

@@ -20,7 +20,7 @@ from limner.store.path import expect_own_files, is_remote
 from limner.store.rows import SentenceRow
 from limner.store.verify import BESIDE, DAMAGE, checked_pictures, checked_sentences, verify
 from limner.store.writer import StoreWriter
-from limner.store_reports import Repair
+from limner.store_reports import Repair, as_text
 from limner.types import Encoder
 
 ModelSource = Callable[[], Encoder]
@@ -127,7 +127,7 @@ class _Repairing:
                 if "rows" in faults:
                     self.missing.append(f"pictures: {row.path} rows of the last commit")
                 elif "row" in faults:
-                    self.gone[row.id] = (str(row.path), "its row is damaged; index its folder again")
+                    self.gone[row.id] = (row.path, "its row is damaged; index its folder again")
                 elif faults:
                     self.broken[row.id] = StoredImage.of(row)
                 self.pictures += "rows" not in faults and "row" not in faults
@@ -187,8 +187,8 @@ class _Repairing:
             pictures=self.pictures,
             sentences=self.sentences,
             repaired=tuple(sorted(entry.path for entry in self.broken.values())),
-            lost=tuple(sorted(self.gone.values())),
-            lost_sentences=tuple(str(row.text) for row in self.lost_sentences),
+            lost=tuple(sorted((as_text(path), reason) for path, reason in self.gone.values())),
+            lost_sentences=tuple(as_text(row.text) for row in self.lost_sentences),
             beside=self.beside,
             model_from=self.model_from,
             missing=tuple(self.missing),

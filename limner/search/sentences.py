@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Float
 
 from limner.errors import DataError, SettingsError
-from limner.store.digests import row_digest, total_of, vector_sums
+from limner.store.digests import total_of, vector_sums
 from limner.store.entry import key_of
 from limner.store.files import StoreFiles
 from limner.store.kept_model import as_stored
-from limner.store.rows import SentenceRow
-from limner.store.snapshot import Snapshot, damaged, matrix_of
+from limner.store.rows import Reading, SentenceRow, State
+from limner.store.snapshot import Snapshot, damaged, matrix_of, sound_sentences
 from limner.store.vectors import Vectors
 from limner.types import Encoder
 from limner.wire import FoundSentence, SentencesReport
@@ -134,7 +134,7 @@ class SentenceTable:
             rows = self._read()
             # by text, so that among equal scores the order does not depend on when a sentence was added
             rows.sort(key=lambda row: (row[0].text, row[0].path is None, row[0].path or ""))
-            vectors = matrix_of(self.files.folder, b"".join(vector for _, vector in rows), self.files.dim)
+            vectors = matrix_of(self.files.folder, [vector for _, vector in rows], self.files.dim)
             sentences = [Sentence(row.text, row.path) for row, _ in rows]
             held = _Snapshot(identity, sentences, Vectors(vectors))
             self._snapshot = held
@@ -143,11 +143,14 @@ class SentenceTable:
     def _read(self) -> list[tuple[SentenceRow, bytes]]:
         """All sentences of one moment, compared with their digests. Raises `StoreError`."""
         files = self.files
-        state, rows = files.read(lambda reading: (reading.state("sentences"), list(reading.sentences())))
-        vectors = matrix_of(files.folder, b"".join(vector for _, vector in rows), files.dim)
-        sums = [row.vector_sum for row, _ in rows]
-        if any(row_digest(row[:-1]) != row.digest for row, _ in rows) or vector_sums(vectors) != sums:
-            raise damaged(files.folder, "a sentence has changed since it was written")
+
+        def read(reading: Reading) -> tuple[State, list[tuple[SentenceRow, bytes]]]:
+            return reading.state("sentences"), list(sound_sentences(files.folder, reading.sentences()))
+
+        state, rows = files.read(read)
+        vectors = matrix_of(files.folder, [vector for _, vector in rows], files.dim)
+        if vector_sums(vectors) != [row.vector_sum for row, _ in rows]:
+            raise damaged(files.folder, "a sentence's vector has changed since it was written")
         if (len(rows), total_of(row.digest for row, _ in rows)) != (state.rows, state.total):
             raise damaged(files.folder, f"its {len(rows)} sentences are not those of its last commit")
         return rows

@@ -28,7 +28,7 @@ from limner.store.files import StoreFiles
 from limner.store.lance_tables import lancedb
 from limner.store.path import StorePath, reached, store_path
 from limner.store.rows import Reading
-from limner.store.snapshot import expect_rows, read_vectors, sound
+from limner.store.snapshot import expect_rows, read_vectors, sound, sound_sentences
 from limner.store_reports import StoreExport
 from limner.tables import require_pyarrow
 
@@ -128,7 +128,8 @@ class _Rows:
         self._rows.sort(key=lambda row: row.path)
         self.count = len(self._rows)
         self._texts: dict[str | None, list[str]] = {}
-        for sentence, _ in sorted(reading.sentences(), key=lambda one: one[0].text):
+        sentences = sound_sentences(files.folder, reading.sentences())
+        for sentence, _ in sorted(sentences, key=lambda one: one[0].text):
             self._texts.setdefault(sentence.path, []).append(sentence.text)
         self.about = {
             "format": FORMAT,

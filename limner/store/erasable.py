@@ -17,7 +17,7 @@ from limner.store.entry import StoredImage, key_of, keys_of, time_of
 from limner.store.files import StoreFiles
 from limner.store.metadata_index import MetadataIndex
 from limner.store.rows import PictureRow
-from limner.store.snapshot import sound
+from limner.store.snapshot import sound, sound_sentences
 from limner.store.traces import SHORTEST
 from limner.wire import (
     Where,
@@ -90,7 +90,8 @@ def chosen_by(
     wanted = [os.path.abspath(path) for path in given]  # noqa: PTH100 - as indexed: resolve() would follow links
     with files.rows.reading() as reading:
         rows = sorted(sound(files.folder, reading.pictures()), key=lambda row: row.path)
-        sentences = [(sentence.id, sentence.path, sentence.text) for sentence, _ in reading.sentences()]
+        held_sentences = sound_sentences(files.folder, reading.sentences())
+        sentences = [(sentence.id, sentence.path, sentence.text) for sentence, _ in held_sentences]
     own_paths = [row.path for row in rows]
     named = np.array([row.id in keys for row in rows], bool) | _below(own_paths, wanted)
     conditions = _conditions(where)

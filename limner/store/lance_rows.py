@@ -337,7 +337,7 @@ class LanceWriting:
             self._remove("pictures", ids, [row.digest for row in before.values()])
             self._append("pictures", [same_contents(image, before[image.id]) for image in images])
 
-    def delete(self, ids: Sequence[str]) -> int:
+    def delete(self, ids: Sequence[str | bytes]) -> int:
         """See `Writing.delete`."""
         with self._changing():
             found = list(self._found("pictures", ids, ["id", "path"]))
@@ -361,7 +361,7 @@ class LanceWriting:
                 [(*row, row_digest(row), content) for row, content in zip(rows, contents, strict=True)],
             )
 
-    def delete_sentences(self, ids: Sequence[str] = (), paths: Sequence[str] = ()) -> int:
+    def delete_sentences(self, ids: Sequence[str | bytes] = (), paths: Sequence[str] = ()) -> int:
         """See `Writing.delete_sentences`."""
         with self._changing():
             by_id = self._found("sentences", ids, ["id", "digest"])

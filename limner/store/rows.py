@@ -133,19 +133,22 @@ class Writing(Protocol):
     def update(self, images: Sequence[StoredImage]) -> None:
         """Give stored images other facts; their bytes stay. Raises `StoreError` for a row that is damaged or gone."""
 
-    def delete(self, ids: Sequence[str]) -> int:
-        """Remove images and the sentences that describe them, and return how many images there were."""
+    def delete(self, ids: Sequence[str | bytes]) -> int:
+        """Remove images and the sentences that describe them, and return how many images there were.
+
+        A key that is damaged may be bytes.
+        """
 
     def add_sentences(
         self, sentences: Sequence[tuple[str, str, str | None]], vectors: Float[np.ndarray, "sentences dim"]
     ) -> None:
         """Add sentences by key, text and path."""
 
-    def delete_sentences(self, ids: Sequence[str] = (), paths: Sequence[str] = ()) -> int:
+    def delete_sentences(self, ids: Sequence[str | bytes] = (), paths: Sequence[str] = ()) -> int:
         """Remove sentences of some keys and of images of some paths, and return how many there were."""
 
     def recount(self) -> None:
-        """Count the rows that are there, and the sum of their digests, anew."""
+        """Count the rows that are there, and the sum of their digests, anew; bytes of images that no row names go."""
 
     def commit(self) -> None:
         """Make all changes visible and durable."""

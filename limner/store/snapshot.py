@@ -19,7 +19,7 @@ from limner.store.digests import row_digest, total_of, vector_sums
 from limner.store.entry import item_values
 from limner.store.metadata_index import MetadataIndex
 from limner.store.path import StorePath
-from limner.store.rows import PictureRow, Reading
+from limner.store.rows import PictureRow, Reading, SentenceRow
 from limner.store.vectors import Vectors
 from limner.types import ImageSource
 from limner.wire import Hit, Item
@@ -96,7 +96,7 @@ class Snapshot:
         vectors = Vectors.following(known, dim, same, held, fresh)
         places = vectors.places(fresh)
         for block, content in reading.vectors(columns.numbers[fresh]):
-            matrix = matrix_of(folder, b"".join(content), dim)
+            matrix = matrix_of(folder, content, dim)
             if vector_sums(matrix) != columns.sums[fresh[block]].tolist():
                 raise damaged(folder, "a vector has changed since it was written")
             vectors.stored[places[block]] = matrix
@@ -278,11 +278,21 @@ def _state(rows: int, total: int) -> str:
 
 
 def sound(folder: StorePath, rows: Iterable[PictureRow]) -> Iterator[PictureRow]:
-    """Rows, each compared with its digest. Raises `StoreError`."""
+    """Rows, each compared with its digest: a damaged one has values of any type. Raises `StoreError`."""
     for row in rows:
         if row_digest(row[:-1]) != row.digest:
             raise damaged(folder, "a row has changed since it was written")
         yield row
+
+
+def sound_sentences(
+    folder: StorePath, sentences: Iterable[tuple[SentenceRow, bytes]]
+) -> Iterator[tuple[SentenceRow, bytes]]:
+    """Sentences, each compared with its digest; of its vector only the type. Raises `StoreError`."""
+    for row, vector in sentences:
+        if row_digest(row[:-1]) != row.digest or not isinstance(vector, bytes):
+            raise damaged(folder, "a sentence has changed since it was written")
+        yield row, vector
 
 
 def expect_rows(folder: StorePath, rows: Sequence[PictureRow], count: int, total: int) -> None:
@@ -297,15 +307,16 @@ def read_vectors(
     """Vectors of some rows, in order, compared with their digests. Raises `StoreError`."""
     found = np.empty((len(rows), dim), np.float32)
     for places, contents in reading.vectors(np.array([row.number for row in rows], np.int64)):
-        found[places] = matrix_of(folder, b"".join(contents), dim)
+        found[places] = matrix_of(folder, contents, dim)
     if vector_sums(found) != [row.vector_sum for row in rows]:
         raise damaged(folder, "a vector has changed since it was written")
     return found
 
 
-def matrix_of(folder: StorePath, content: bytes, dim: int) -> Float[np.ndarray, "rows dim"]:
-    """Vectors of their bytes. Raises `StoreError` for another number of bytes."""
-    if len(content) % (4 * dim):
+def matrix_of(folder: StorePath, contents: Sequence[bytes], dim: int) -> Float[np.ndarray, "rows dim"]:
+    """Vectors of their bytes, whose digests tell the rest. Raises `StoreError` for another number of bytes."""
+    content = b"".join(contents)
+    if len(content) != 4 * dim * len(contents):
         raise damaged(folder, "a vector has another width")
     rows: Float[np.ndarray, "rows dim"] = np.frombuffer(content, "<f4").reshape(-1, dim)
     return rows

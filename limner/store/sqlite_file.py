@@ -116,8 +116,9 @@ def commit(connection: sqlite3.Connection, folder: Path) -> None:
 
 def versions(connection: sqlite3.Connection) -> int:
     """The number of all commits."""
-    found = connection.execute("SELECT sum(version) FROM states").fetchone()
-    return int(found[0] or 0)
+    (done,) = connection.execute("SELECT sum(version) FROM states").fetchone()
+    # a damaged one makes a sum of another type
+    return done if isinstance(done, int) else 0
 
 
 def commits(folder: Path) -> int:

@@ -15,7 +15,11 @@ _MANY = 4  # if one vector in four or more is wanted, all are read from first to
 
 
 class SqliteReading:
-    """All rows at one moment, see `limner.store.rows.Reading`."""
+    """All rows at one moment, see `limner.store.rows.Reading`.
+
+    A damaged row gives values of any type, whatever its columns say. Bytes of another type are as good as gone; for the
+    facts of a row its digest is compared before they are used.
+    """
 
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self._folder, self._connection = folder, connection
@@ -51,10 +55,10 @@ class SqliteReading:
         ascending = numbers[order]
         if _MANY * len(numbers) >= self.state("pictures").rows:
             found: Iterator[tuple[int, bytes]] = self._connection.execute(
-                "SELECT number, vector FROM vectors"
+                "SELECT number, vector FROM vectors WHERE typeof(vector) = 'blob'"
             )
         else:
-            select = "SELECT number, vector FROM vectors WHERE number IN"
+            select = "SELECT number, vector FROM vectors WHERE typeof(vector) = 'blob' AND number IN"
             found = of_some(self._connection, select, ascending.tolist())
         left = len(numbers)
         while block := [row for _, row in zip(range(_BLOCK), found, strict=False)]:
@@ -68,13 +72,13 @@ class SqliteReading:
 
     def thumbnails(self, numbers: Sequence[int]) -> dict[int, bytes]:
         """See `Reading.thumbnails`."""
-        return dict(of_some(self._connection, "SELECT number, jpeg FROM thumbnails WHERE number IN", numbers))
+        select = "SELECT number, jpeg FROM thumbnails WHERE typeof(jpeg) = 'blob' AND number IN"
+        return dict(of_some(self._connection, select, numbers))
 
     def regions(self, numbers: Sequence[int]) -> dict[int, bytes]:
         """See `Reading.regions`."""
-        return dict(
-            of_some(self._connection, "SELECT number, features FROM regions WHERE number IN", numbers)
-        )
+        select = "SELECT number, features FROM regions WHERE typeof(features) = 'blob' AND number IN"
+        return dict(of_some(self._connection, select, numbers))
 
 
 def state_of(connection: sqlite3.Connection, folder: Path, table: str) -> State:
@@ -82,4 +86,7 @@ def state_of(connection: sqlite3.Connection, folder: Path, table: str) -> State:
     found = connection.execute("SELECT version, rows, total FROM states WHERE name=?", (table,)).fetchone()
     if found is None:
         raise damaged(folder, f"the number of its {table} is gone")
-    return State(found[0], found[1], int.from_bytes(found[2], "little"))
+    version, rows, total = found
+    if not (isinstance(version, int) and isinstance(rows, int) and rows >= 0 and isinstance(total, bytes)):
+        raise damaged(folder, f"the number of its {table} has changed")
+    return State(version, rows, int.from_bytes(total, "little"))

@@ -79,7 +79,7 @@ class SqliteRows:
                 return known[1]
             with self._reading_connection() as connection:
                 # the file, too: another store may have taken the folder, with as many commits
-                (store,) = connection.execute("SELECT text FROM texts WHERE name='id'").fetchone()
+                (store,) = connection.execute("SELECT max(text) FROM texts WHERE name='id'").fetchone()
                 found = connection.execute("SELECT version FROM states ORDER BY name")
                 status = self.path.stat()
                 identity = store, status.st_dev, status.st_ino, *(version for (version,) in found)

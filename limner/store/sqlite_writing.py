@@ -3,13 +3,13 @@
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from limner.store.digests import SIZE, row_digest, total_of, total_without, vector_sums
+from limner.store.digests import SIZE, known, row_digest, total_of, total_without, vector_sums
 from limner.store.entry import StoredImage
 from limner.store.rows import Picture, PictureRow, State, contents_of, picture_row, same_contents
 from limner.store.sqlite_file import PICTURE, SENTENCE, begin, commit, damaged, of_some, told
@@ -65,13 +65,13 @@ class SqliteWriting:
             self._forget([row.id for row in held])
             self._insert([same_contents(image, row) for image, row in zip(images, held, strict=True)])
 
-    def delete(self, ids: Sequence[str]) -> int:
+    def delete(self, ids: Sequence[str | bytes]) -> int:
         """See `Writing.delete`."""
         with self._changing("pictures"):
-            paths = [row.path for row in SqliteReading(self._folder, self._connection).pictures(ids)]
+            paths = self._remove(ids)
             # of a picture whose row is gone the sentences cannot be found either
             self.delete_sentences(paths=paths)
-            return self._remove(ids)
+            return len(paths)
 
     def add_sentences(
         self, sentences: Sequence[tuple[str, str, str | None]], vectors: Float[np.ndarray, "sentences dim"]
@@ -94,21 +94,25 @@ class SqliteWriting:
             )
             self._count("sentences", digests, [])
 
-    def delete_sentences(self, ids: Sequence[str] = (), paths: Sequence[str] = ()) -> int:
+    def delete_sentences(self, ids: Sequence[str | bytes] = (), paths: Sequence[str] = ()) -> int:
         """See `Writing.delete_sentences`."""
         with self._changing("sentences") as connection:
-            by_id = list(of_some(connection, "SELECT id, digest FROM sentences WHERE id IN", ids))
-            by_path = of_some(connection, "SELECT id, digest FROM sentences WHERE path IN", paths)
-            found = dict(chain(by_id, by_path))
-            connection.executemany("DELETE FROM sentences WHERE id=?", [(one,) for one in found])
-            self._count("sentences", [], list(found.values()))
+            plain, _ = _split(paths)
+            theirs = of_some(connection, "SELECT id FROM sentences WHERE path IN", plain)
+            found = self._take("sentences", list({*ids, *(key for (key,) in theirs)}), "digest")
+            self._count("sentences", [], [digest for (digest,) in found])
             return len(found)
 
     def recount(self) -> None:
         """See `Writing.recount`."""
         for table in ("pictures", "sentences"):
             with self._changing(table) as connection:
-                digests = [digest for (digest,) in connection.execute(f"SELECT digest FROM {table}")]
+                if table == "pictures":
+                    for held in ("vectors", "thumbnails", "regions"):
+                        connection.execute(
+                            f"DELETE FROM {held} WHERE number NOT IN (SELECT number FROM pictures)"
+                        )
+                digests = known(digest for (digest,) in connection.execute(f"SELECT digest FROM {table}"))
                 self._states[table] = State(self._states[table].version, len(digests), total_of(digests))
 
     def commit(self) -> None:
@@ -158,27 +162,51 @@ class SqliteWriting:
                 with suppress(sqlite3.Error):
                     connection.execute("RELEASE step")
 
-    def _remove(self, ids: Sequence[str]) -> int:
-        """Remove images with their bytes."""
-        numbers = [(number,) for number in self._forget(ids)]
+    def _remove(self, ids: Sequence[str | bytes]) -> list[str]:
+        """Remove images with their bytes, and return their paths."""
+        found = self._forget(ids)
+        # the number of a damaged row could be that of another image; what is nobody's a repair takes away
+        numbers = [(row.number,) for row in found if row_digest(row[:-1]) == row.digest]
         for table in ("vectors", "thumbnails", "regions"):
             self._connection.executemany(f"DELETE FROM {table} WHERE number=?", numbers)
-        return len(numbers)
+        return [row.path for row in found]
 
-    def _forget(self, ids: Sequence[str]) -> list[int]:
-        """Remove rows of images, and return the numbers of their bytes."""
-        select = "SELECT id, number, digest FROM pictures WHERE id IN"
-        found = list(of_some(self._connection, select, ids))
-        self._connection.executemany("DELETE FROM pictures WHERE id=?", [(key,) for key, _, _ in found])
-        self._count("pictures", [], [digest for *_, digest in found])
-        return [number for _, number, _ in found]
+    def _forget(self, ids: Sequence[str | bytes]) -> list[PictureRow]:
+        """Remove rows of images, and return them."""
+        found = [PictureRow._make(values) for values in self._take("pictures", ids, PICTURE)]
+        self._count("pictures", [], [row.digest for row in found])
+        return found
+
+    def _take(self, table: str, ids: Sequence[str | bytes], columns: str) -> list[Any]:
+        """Remove rows by their keys, and return some columns of those that there were."""
+        found = []
+        plain, damaged = _split(ids)
+        # the bytes of each row's key are compared with those that are no text: no index helps, and few are damaged
+        for key, some in (("id", plain), ("CAST(id AS BLOB)", damaged)):
+            found += of_some(self._connection, f"SELECT {columns} FROM {table} WHERE {key} IN", some)
+            self._connection.executemany(f"DELETE FROM {table} WHERE {key}=?", [(one,) for one in some])
+        return found
 
     def _insert(self, rows: list[PictureRow]) -> None:
         marks = ", ".join("?" * len(PictureRow._fields))
         self._connection.executemany(f"INSERT INTO pictures ({PICTURE}) VALUES ({marks})", rows)
         self._count("pictures", [row.digest for row in rows], [])
 
-    def _count(self, table: str, more: list[bytes], less: list[bytes]) -> None:
+    def _count(self, table: str, more: list[bytes], less: list[Any]) -> None:
         state = self._states[table]
-        total = total_without(less, total_of(more, state.total))
+        total = total_without(known(less), total_of(more, state.total))
         self._states[table] = State(state.version, state.rows + len(more) - len(less), total)
+
+
+def _split(values: Sequence[Any]) -> tuple[list[Any], list[bytes]]:
+    """Values that SQLite takes, and the bytes of damaged texts, which are no UTF-8."""
+    plain: list[Any] = []
+    damaged: list[bytes] = []
+    for value in values:
+        try:
+            if isinstance(value, str):
+                value.encode()
+            plain.append(value)
+        except UnicodeEncodeError:
+            damaged.append(value.encode("utf-8", "surrogateescape"))
+    return plain, damaged

@@ -11,13 +11,13 @@ import numpy as np
 from limner.errors import LimnerError, StoreError
 from limner.export.exported import ExportedModel
 from limner.store.contents import chunks
-from limner.store.digests import digest_of, row_digest, total_of, vector_sums
+from limner.store.digests import digest_of, known, row_digest, total_of, vector_sums
 from limner.store.entry import StoredImage, key_of
 from limner.store.files import StoreFiles
 from limner.store.manifest import IN_STORE
 from limner.store.path import expect_own_files
 from limner.store.rows import PictureRow, Reading, SentenceRow
-from limner.store_reports import Finding, Verification
+from limner.store_reports import Finding, Verification, as_text
 
 DAMAGE = {
     "file": "the store's file is damaged: put back a copy of the store, or index into a new folder",
@@ -53,9 +53,9 @@ class Findings:
     sentences: int = 0
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    def note(self, kind: str, example: str) -> None:
-        """Count one more of a kind."""
-        count, first = self.found.get(kind, (0, example))
+    def note(self, kind: str, example: object) -> None:
+        """Count one more of a kind; the example may be what a damaged row has in place of its path."""
+        count, first = self.found.get(kind, (0, as_text(example)))
         self.found[kind] = (count + 1, first)
 
     def report(self) -> Verification:
@@ -116,14 +116,23 @@ def verify(
 
 
 def checked_pictures(files: StoreFiles, reading: Reading) -> Iterator[tuple[PictureRow, list[str]]]:
-    """All rows of images, each with the kinds of its damage; last, if need be, one for all of them together."""
+    """All rows of images, each with the kinds of its damage; last, if need be, one for all of them together.
+
+    The values of a row with the damage "row" are of any type: nobody may go by them.
+    """
     state, digests = reading.state("pictures"), list[bytes]()
-    for some in chunks(list(reading.pictures())):
-        digests += [row.digest for row in some]
+    for every in chunks(list(reading.pictures())):
+        digests += known(row.digest for row in every)
+        some = []
+        for row in every:
+            if row_digest(row[:-1]) == row.digest and row.id == key_of(row.path):
+                some.append(row)
+            else:
+                yield row, ["row"]
         vectors, thumbnails = _vectors(reading, some), reading.thumbnails([row.number for row in some])
         regions = {} if files.region_shape is None else reading.regions([row.number for row in some])
         for row in some:
-            faults = [] if row_digest(row[:-1]) == row.digest and row.id == key_of(row.path) else ["row"]
+            faults = []
             if not _is_vector(vectors.get(row.number, b""), row.vector_sum, files.dim):
                 faults.append("vector")
             if row.thumbnail_digest is not None and not _is(thumbnails, row, row.thumbnail_digest):
@@ -145,11 +154,11 @@ def checked_sentences(files: StoreFiles, reading: Reading) -> Iterator[tuple[Sen
     """All sentences with their damage: "row" or "vector"; last, if need be, one for all of them together."""
     state, digests = reading.state("sentences"), list[bytes]()
     for row, vector in reading.sentences():
-        digests.append(row.digest)
-        faults = [] if row_digest(row[:-1]) == row.digest else ["row"]
-        if not _is_vector(vector, row.vector_sum, files.dim):
-            faults.append("vector")
-        yield row, faults
+        digests += known([row.digest])
+        if row_digest(row[:-1]) != row.digest:
+            yield row, ["row"]
+        else:
+            yield row, [] if _is_vector(vector, row.vector_sum, files.dim) else ["vector"]
     if (len(digests), total_of(digests)) != (state.rows, state.total):
         yield SentenceRow("", f"{len(digests)} of {state.rows} sentences", None, 0, b""), ["rows"]
 
@@ -167,8 +176,9 @@ def _vectors(reading: Reading, rows: Sequence[PictureRow]) -> dict[int, bytes]:
     return found
 
 
-def _is_vector(content: bytes, vector_sum: int, dim: int) -> bool:
-    if len(content) != 4 * dim:
+def _is_vector(content: object, vector_sum: int, dim: int) -> bool:
+    # of a sentence it stands in the row, and may be of any type
+    if not isinstance(content, bytes) or len(content) != 4 * dim:
         return False
     vector = np.frombuffer(content, "<f4")[None]
     return vector_sums(vector) == [vector_sum] and bool(np.isfinite(vector).all())

@@ -89,7 +89,7 @@ class StoreWriter:
         self._expect_once(entries)
         self._writing.update(entries)
 
-    def delete(self, ids: Sequence[str]) -> int:
+    def delete(self, ids: Sequence[str | bytes]) -> int:
         """Remove images with the sentences that describe them, and return how many there were."""
         return self._writing.delete(ids)
 
@@ -100,7 +100,7 @@ class StoreWriter:
         _expect_finite(vectors)
         self._writing.add_sentences(sentences, np.asarray(vectors, np.float32))
 
-    def delete_sentences(self, ids: Sequence[str] = (), paths: Sequence[str] = ()) -> int:
+    def delete_sentences(self, ids: Sequence[str | bytes] = (), paths: Sequence[str] = ()) -> int:
         """Remove sentences of some keys and of images of some paths, and return how many there were."""
         return self._writing.delete_sentences(ids, paths)
 

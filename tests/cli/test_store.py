@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -246,6 +247,31 @@ def test_verify(limner: Limner, own: Path) -> None:
     assert (whole.code, whole.out) == (
         0,
         f"{own}: {len(StoreFiles.open(own))} pictures, whole, each picture once\n",
+    )
+
+
+def test_of_a_file_that_sqlite_cannot_read_nothing_is_called_whole(limner: Limner, own: Path) -> None:
+    file = own / "store.sqlite"
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name='pictures'").fetchone()
+    content = bytearray(file.read_bytes())
+    content[(root - 1) * 16384 : root * 16384] = b"\xff" * 16384
+    file.write_bytes(content)
+    found = limner("store", "verify", own)
+    assert found.code == 1
+    assert "whole" not in found.out
+    assert found.out.endswith("damaged: put back a copy of the store, or index into a new folder\n")
+
+
+def test_a_list_prints_a_line_a_picture(limner: Limner, own: Path) -> None:
+    files = StoreFiles.open(own)
+    entry = StoredImage("/a\nb\x1b[2J.png", "0" * 64, 1, 1, identity="c\td")
+    files.add([entry], np.ones((1, files.dim), np.float32))
+    assert f"{entry.id}  /a\\nb\\x1b[2J.png  [c\\td]" in limner("store", "list", own).out.splitlines()
+    assert entry.path in [one["path"] for one in json.loads(limner("store", "list", own, "--json").out)]
+    assert limner("store", "delete", own, "--id", entry.id, "--dry-run").out.startswith(
+        "/a\\nb\\x1b[2J.png\n"
     )
 
 

@@ -1,6 +1,7 @@
 """A backup is the store of one moment, beside whoever writes, or is refused and leaves nothing."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,56 @@ def test_a_store_that_is_replaced_meanwhile_is_refused(
     with pytest.raises(StoreError, match="was replaced by another store meanwhile; copy it again"):
         backup(str(files.folder), tmp_path / "copy")
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_what_a_killed_backup_has_left_goes_with_the_next(
+    files: StoreFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = SqliteRows.copy
+
+    def killed(self: SqliteRows, folder: Path) -> None:
+        copy(self, folder)
+        monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SqliteRows, "copy", killed)
+    with pytest.raises(KeyboardInterrupt):
+        backup(str(files.folder), tmp_path / "copy")
+    monkeypatch.undo()
+    (left,) = tmp_path.glob(".copy*")
+    (left / "old").touch()
+    (left / "model").mkdir()
+    backup(str(files.folder), tmp_path / "copy")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "store"]
+    assert not (tmp_path / "copy" / "old").exists()
+    assert not (tmp_path / "copy" / "model").exists()
+
+
+def test_a_second_backup_into_the_same_folder_leaves_the_first_alone(
+    files: StoreFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, refused = SqliteRows.copy, list[str]()
+
+    def slow(self: SqliteRows, folder: Path) -> None:
+        copy(self, folder)
+        monkeypatch.undo()
+        with ThreadPoolExecutor(1) as other, pytest.raises(StoreError, match="is being written") as error:
+            other.submit(backup, str(files.folder), tmp_path / "copy").result()
+        refused.append(str(error.value))
+
+    monkeypatch.setattr(SqliteRows, "copy", slow)
+    backup(str(files.folder), tmp_path / "copy")
+    assert refused
+    assert paths(tmp_path / "copy") == ["/a"]
+
+
+def test_a_link_where_the_copy_is_put_together_is_not_followed(files: StoreFiles, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()
+    (tmp_path / ".copy.partial").symlink_to(tmp_path / "mine")
+    with pytest.raises(SettingsError, match="is a link"):
+        backup(str(files.folder), tmp_path / "copy")
+    assert (tmp_path / "mine" / "file").exists()
 
 
 def test_refusals(files: StoreFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
