@@ -8,7 +8,7 @@ from limner.wire import ResponseModel
 
 
 def as_text(value: object) -> str:
-    """What a damaged row, or a file system, gives as a text, as one that an answer can hold: all Unicode."""
+    """A text of a damaged row or of a file system as an answer can hold it: in Unicode alone."""
     return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
