@@ -414,7 +414,7 @@ class LanceWriting:
             self._append("pictures", [row for row, _ in waiting.values()])
             self._append("contents", [(row.number, *content) for row, content in waiting.values()])
 
-    def _delete(self, ids: Sequence[str]) -> int:
+    def _delete(self, ids: Sequence[str | bytes]) -> int:
         """Remove images with their bytes."""
         found = list(self._found("pictures", ids, ["id", "number", "digest"]))
         self._remove("pictures", [key for key, _, _ in found], [digest for *_, digest in found])

@@ -179,7 +179,7 @@ class SqliteWriting:
 
     def _take(self, table: str, ids: Sequence[str | bytes], columns: str) -> list[Any]:
         """Remove rows by their keys, and return some columns of those that there were."""
-        found = []
+        found: list[Any] = []
         plain, damaged = _split(ids)
         # the bytes of each row's key are compared with those that are no text: no index helps, and few are damaged
         for key, some in (("id", plain), ("CAST(id AS BLOB)", damaged)):
