@@ -410,7 +410,7 @@ def test_a_threshold_that_cannot_be_used_is_not_told(
 
 def test_a_damaged_sentence_is_the_trouble_of_the_store(client: TestClient, engine: Engine) -> None:
     SentenceTable(engine.files).index(engine.encoder, [Sentence("red shoes"), Sentence("grey shoes")])
-    with closing(sqlite3.connect(engine.files.folder / "store.sqlite")) as database, database:
+    with closing(sqlite3.connect(f"{engine.files.folder}/store.sqlite")) as database, database:
         database.execute("UPDATE sentences SET text = x'00', vector = 5 WHERE text = 'red shoes'")
         database.execute("UPDATE states SET version = version + 1 WHERE name = 'sentences'")
     answer = problem(client.post("/v1/sentences", json={"text": "grey shoes"}), 503)
