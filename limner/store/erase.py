@@ -5,6 +5,7 @@ written anew. An erasure deletes in one commit, which also a kill leaves whole o
 write its file without all that was ever deleted (`Rows.scrub`); the same call made again does what a kill has left.
 """
 
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import chain
@@ -46,7 +47,7 @@ Progress = Callable[[str, int, int], None]
 """Is called with what is being done, how much of it is done, and of how much."""
 
 ERASURES = "erasures"
-"""Text of a store with the number of erasures, by which a long reading knows of one."""
+"""Text of a store that is another one after each erasure, by which a long reading knows of one."""
 
 _TRACED = 20_000  # rows whose traces are searched for; they take 6 KB of memory each
 _TEXTS = ("description", "calibration")  # of a store: what is in them is no trace of an image
@@ -99,7 +100,7 @@ def erase(
             writer.delete(chosen.keys)
             writer.delete_sentences(chosen.sentences)
         with _finishing(chosen):
-            files.rows.set_text(ERASURES, str(int(files.rows.text(ERASURES) or 0) + 1))
+            files.rows.set_text(ERASURES, secrets.token_hex(8))
             files.rows.scrub()
             if isinstance(files.folder, Path):
                 # what is removed must not come back with a power cut
