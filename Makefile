@@ -21,9 +21,9 @@ $(VENV)/.limner: pyproject.toml
 	$(INSTALL) -e '.[$(BASE)]'
 	echo $(BASE) > $@
 
-# CI takes BASE=dev: one call of pip in place of two.
+# CI takes BASE=dev: one call of pip in place of two. BASE may name more: dev,cluster,mteb.
 $(VENV)/.limner-dev: $(VENV)/.limner
-	grep -qx dev $< || $(INSTALL) -e '.[dev]'
+	grep -q '^dev' $< || $(INSTALL) -e '.[dev]'
 	touch $@
 
 demo: $(VENV)/.limner  ## people drawn, trained on, evaluated, indexed and searched: about ten minutes on two cores
