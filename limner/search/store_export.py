@@ -124,7 +124,7 @@ class _Rows:
         self.dim = files.dim
         state = reading.state("pictures")
         self._rows = list(sound(files.folder, reading.pictures()))
-        expect_rows(files.folder, self._rows, state.rows, state.total)
+        expect_rows(files.folder, [row.digest for row in self._rows], state.rows, state.total)
         self._rows.sort(key=lambda row: row.path)
         self.count = len(self._rows)
         self._texts: dict[str | None, list[str]] = {}

@@ -43,22 +43,37 @@ class Columns:
     """Digests of their vectors (`limner.store.digests.vector_sums`)."""
 
     @classmethod
-    def of(cls, rows: Sequence[PictureRow]) -> "Columns":
+    def of(cls, rows: Iterable[PictureRow]) -> "Columns":
         """Order rows by path."""
-        ordered = sorted(rows, key=lambda row: row.path)
+        # column by column as they come: a hundred thousand rows would make Python's collector look at each many times
+        ids, hashes, paths, times, identities, metadata, numbers, sums = columns = [
+            list[Any]() for _ in range(8)
+        ]
         texts: dict[str, str] = {}
-        taken = [row.taken for row in ordered]
-        known = np.array([time is not None for time in taken], bool)
-        times = np.array([time or 0 for time in taken], np.int64).astype("datetime64[us]")
+        for row in rows:
+            ids.append(row.id)
+            hashes.append(row.sha256)
+            paths.append(row.path)
+            times.append(row.taken)
+            identities.append(row.identity)
+            metadata.append(texts.setdefault(row.metadata, row.metadata))
+            numbers.append(row.number)
+            sums.append(row.vector_sum)
+        order = sorted(range(len(paths)), key=paths.__getitem__)
+        ids, hashes, paths, times, identities, metadata, numbers, sums = (
+            [column[place] for place in order] for column in columns
+        )
+        known = np.array([time is not None for time in times], bool)
+        taken = np.array([time or 0 for time in times], np.int64).astype("datetime64[us]")
         return cls(
-            ids=np.array([row.id for row in ordered], "S32"),
-            sha256=np.array([row.sha256 for row in ordered], "S64"),
-            paths=[row.path for row in ordered],
-            identities=[row.identity for row in ordered],
-            metadata=[texts.setdefault(row.metadata, row.metadata) for row in ordered],
-            taken=np.where(known, times, np.datetime64("NaT", "us")),
-            numbers=np.array([row.number for row in ordered], np.int64),
-            sums=np.array([row.vector_sum for row in ordered], np.int64),
+            ids=np.array(ids, "S32"),
+            sha256=np.array(hashes, "S64"),
+            paths=paths,
+            identities=identities,
+            metadata=metadata,
+            taken=np.where(known, taken, np.datetime64("NaT", "us")),
+            numbers=np.array(numbers, np.int64),
+            sums=np.array(sums, np.int64),
         )
 
 
@@ -85,10 +100,9 @@ class Snapshot:
         Raises `StoreError` for rows that are damaged, and where there is no room for the file.
         """
         state = reading.state("pictures")
-        rows = list(sound(folder, reading.pictures()))
-        expect_rows(folder, rows, state.rows, state.total)
-        columns = Columns.of(rows)
-        del rows
+        digests: list[bytes] = []
+        columns = Columns.of(sound(folder, reading.pictures(), digests))
+        expect_rows(folder, digests, state.rows, state.total)
         no_rows = np.empty(0, np.int64)
         same, held = (no_rows, no_rows) if before is None else before.places_of(columns.numbers)
         known = None if before is None else before.vectors
@@ -277,11 +291,15 @@ def _state(rows: int, total: int) -> str:
     return hashlib.blake2b(f"{rows} {total}".encode(), digest_size=8).hexdigest()
 
 
-def sound(folder: StorePath, rows: Iterable[PictureRow]) -> Iterator[PictureRow]:
-    """Rows, each compared with its digest: a damaged one has values of any type. Raises `StoreError`."""
+def sound(
+    folder: StorePath, rows: Iterable[PictureRow], digests: list[bytes] | None = None
+) -> Iterator[PictureRow]:
+    """Rows, each compared with its digest, which is added to `digests`. Raises `StoreError` for a damaged row."""
     for row in rows:
         if row_digest(row[:-1]) != row.digest:
             raise damaged(folder, "a row has changed since it was written")
+        if digests is not None:
+            digests.append(row.digest)
         yield row
 
 
@@ -295,10 +313,10 @@ def sound_sentences(
         yield row, vector
 
 
-def expect_rows(folder: StorePath, rows: Sequence[PictureRow], count: int, total: int) -> None:
-    """Compare all rows with the number and the sum of digests that their last commit left. Raises `StoreError`."""
-    if len(rows) != count or total_of(row.digest for row in rows) != total:
-        raise damaged(folder, f"its {len(rows)} rows are not those of its last commit")
+def expect_rows(folder: StorePath, digests: Sequence[bytes], count: int, total: int) -> None:
+    """Compare the digests of all rows with the number and the sum that their last commit left. Raises `StoreError`."""
+    if len(digests) != count or total_of(digests) != total:
+        raise damaged(folder, f"its {len(digests)} rows are not those of its last commit")
 
 
 def read_vectors(
