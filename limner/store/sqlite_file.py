@@ -6,6 +6,7 @@
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,11 @@ def _prepare(connection: sqlite3.Connection, *, write: bool) -> None:
 
 def of_some(connection: sqlite3.Connection, select: str, values: Sequence[Any]) -> Iterator[Any]:
     """Rows of some keys; `select` ends with IN."""
-    for start in range(0, len(values), AT_ONCE):
-        some = values[start : start + AT_ONCE]
-        yield from connection.execute(f"{select} ({', '.join('?' * len(some))})", list(some))
+    parts = (values[start : start + AT_ONCE] for start in range(0, len(values), AT_ONCE))
+    # a chain, since a generator would close the cursor of a reading that an error has ended, behind its connection
+    return chain.from_iterable(
+        connection.execute(f"{select} ({', '.join('?' * len(some))})", list(some)) for some in parts
+    )
 
 
 def begin(connection: sqlite3.Connection, folder: Path, *, write: bool) -> None:
