@@ -11,7 +11,7 @@ BASE := server
 # Tools with dependencies of their own, apart from those of limner that they look at
 TOOLS := $(VENV)/tools
 # What a user can install, without the weights of minilm, the measures of ranx and the development tools
-EXTRAS := approximate,cluster,figures,heif,hgan,hub,lora,mteb,onnx,openvino,s3,sentence-transformers,sentencepiece,server,tensorboard,transformers,vectors
+EXTRAS := approximate,cluster,figures,heif,hgan,hub,lance,lora,mteb,onnx,openvino,parquet,s3,sentence-transformers,sentencepiece,server,tensorboard,transformers,vectors
 
 .PHONY: demo test check audit sbom docs site wheel wheel-test release bench torture clean
 
@@ -21,9 +21,9 @@ $(VENV)/.limner: pyproject.toml
 	$(INSTALL) -e '.[$(BASE)]'
 	echo $(BASE) > $@
 
-# CI takes BASE=dev: one call of pip in place of two.
+# CI takes BASE=dev: one call of pip in place of two. BASE may name more: dev,cluster,mteb.
 $(VENV)/.limner-dev: $(VENV)/.limner
-	grep -qx dev $< || $(INSTALL) -e '.[dev]'
+	grep -q '^dev' $< || $(INSTALL) -e '.[dev]'
 	touch $@
 
 demo: $(VENV)/.limner  ## people drawn, trained on, evaluated, indexed and searched: about ten minutes on two cores

@@ -22,6 +22,7 @@ NEEDS = {
     "seen_captions": "needs data: four sets of captions, and MiniLM",
     "site_in_browser": "needs a store, its site and Chromium",
     "slow_clients": "needs a store, nginx and Caddy",
+    "store_before_after": "needs the checkout of another commit",
     "suspicious_captions": "needs data, and a run",
 }
 """What scripts need that is not there in a clean clone."""

@@ -159,7 +159,7 @@ def _unit(rows: Tensor) -> Float[np.ndarray, "rows dim"]:
 
 def _row(seed: int, epoch: int, rsum: float, test: Report) -> dict[str, Any]:
     """A seed's figures, in percent with their 95 % intervals."""
-    whole = test.to_dict()
+    whole = test.model_dump()
     return {
         "seed": seed,
         "epoch": epoch,

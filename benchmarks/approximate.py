@@ -18,9 +18,9 @@ from benchmarks.exact_search import noisy, rows_of
 from benchmarks.measuring import paired, publish_pairs, sized
 from limner.data.readers import open_dataset
 from limner.search.graph import Graph
-from limner.search.snapshot import Snapshot
 from limner.search.store import open_store
-from limner.search.vectors import Vectors
+from limner.store.snapshot import Columns, Snapshot
+from limner.store.vectors import Vectors
 
 ROWS = sized(100_000, 5_000)
 TIMES = 20
@@ -76,7 +76,7 @@ def _given(options: argparse.Namespace, rng: np.random.Generator) -> Iterator[tu
 
 
 def _snapshot(matrix: np.ndarray) -> Snapshot:
-    snapshot = Snapshot(1, Vectors(matrix), None)
+    snapshot = Snapshot(Vectors(matrix), Columns.of(()))
     snapshot.__dict__["keys"] = [f"{number:016x}{0:016x}" for number in range(len(matrix))]
     return snapshot
 

@@ -246,30 +246,34 @@ def _processes(mark: str, title: str) -> list[int]:
 
 def _compared(alone: Path, killed: Path) -> dict[str, Any]:
     """Rows of the second store against those of the first."""
-    from limner.search.entry import FIELDS
-    from limner.search.store_files import StoreFiles
-    from limner.search.table import matrix_of
+    from limner.store.files import StoreFiles
+    from limner.store.snapshot import read_vectors
 
-    columns = ["id", *FIELDS, "thumbnail_size", "thumbnail_digest", "vector"]
-    one, other = (StoreFiles.open(folder) for folder in (alone, killed))
-    expected, got = (files.table.all(columns).sort_by("id") for files in (one, other))
-    ids = got["id"].to_pylist()
-    lost = set(expected["id"].to_pylist()) - set(ids)
+    rows, vectors = [], []
+    for folder in (alone, killed):
+        files = StoreFiles.open(folder)
+        with files.rows.reading() as reading:
+            rows.append(sorted(reading.pictures(), key=lambda row: row.id))
+            vectors.append(read_vectors(folder, reading, rows[-1], files.dim))
+    expected, got = rows
+    ids, known = [row.id for row in got], {row.id for row in expected}
     found: dict[str, Any] = {
-        "expected": expected.num_rows,
-        "lost": len(lost),
+        "expected": len(expected),
+        "lost": len(known.difference(ids)),
         "doubled": len(ids) - len(set(ids)),
-        "more": len(set(ids) - set(expected["id"].to_pylist())),
+        "more": len(set(ids) - known),
     }
-    if expected["id"] != got["id"]:
+    if [row.id for row in expected] != ids:
         return {**found, "other": None, "vectors_beyond": None}
-    differing = np.zeros(len(ids), bool)
-    for name in columns[:-1]:
-        differing |= np.array(expected[name].to_pylist(), object) != np.array(got[name].to_pylist(), object)
-    apart = np.abs(matrix_of(expected["vector"], one.dim) - matrix_of(got["vector"], other.dim)).max(axis=1)
+    # the order of writing, and vectors, which are compared below
+    own: dict[str, Any] = dict.fromkeys(("number", "vector_sum", "digest"))
+    differing = [
+        one._replace(**own) != other._replace(**own) for one, other in zip(expected, got, strict=True)
+    ]
+    apart = np.abs(vectors[0] - vectors[1]).max(axis=1)
     return {
         **found,
-        "other": int(differing.sum()),
+        "other": sum(differing),
         "vectors_equal_bit_by_bit": int((apart == 0).sum()),
         "vectors_beyond": int((apart > TOLERANCE).sum()),
         "greatest_difference": float(apart.max()),

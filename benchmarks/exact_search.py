@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measuring import paired, publish_pairs, sized
-from limner.search.vectors import Vectors, top
+from limner.store.vectors import Vectors, top
 
 DIM, CLUSTERS, ASKED, K, TURNS = 512, 500, 64, 10, 15
 NOISE = 0.3

@@ -88,7 +88,7 @@ def digests(kind: str, folder: Path) -> dict[str, str]:
             found[f"{kind} {path.name}"] = tensors
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     found[f"{kind} metrics"] = _digest([_numbers(row) for row in rows])
-    report = evaluate_run(limner.load(run, device="cpu"), dataset.split("test"), "test").to_dict()
+    report = evaluate_run(limner.load(run, device="cpu"), dataset.split("test"), "test").model_dump()
     directions = ("image_to_text", "text_to_image")
     found[f"{kind} evaluation"] = _digest([_numbers(report[direction]) for direction in directions])
     command = [sys.executable, "-m", "limner", "index", str(run), str(store), str(pictures), "--cpu"]

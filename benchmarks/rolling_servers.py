@@ -36,7 +36,7 @@ import httpx
 from benchmarks.balancer import Balancer, Place, Seen
 from benchmarks.measuring import cannot_run, sized, write
 from benchmarks.small_run import limner
-from limner.search.entry import key_of
+from limner.store.entry import key_of
 
 TEXTS = (
     "a red square on white",
@@ -259,7 +259,7 @@ class Run:
 
     def _differences(self) -> int:
         """Number of pictures that only one of the two stores has, or of which both know other facts."""
-        from limner.search.store_files import StoreFiles
+        from limner.store.files import StoreFiles
 
         old, new = (
             set(map(repr, StoreFiles.open(store).entries().values())) for store in self.stores.values()
@@ -386,7 +386,6 @@ def _change_store(store: str, run: Path, pictures: list[Path], tell: Connection)
     there = {path for path in pictures if str(path) in opened.files.entries()}
     draws = random.Random(0)
     last: list[Path] = []
-    changes = 0
     while not tell.poll(0.3):
         path = draws.choice([one for one in pictures if one not in last])
         if path in there:
@@ -398,10 +397,6 @@ def _change_store(store: str, run: Path, pictures: list[Path], tell: Connection)
         # a server is asked for it a moment later: it must be so until then
         last = [*last, path][-8:]
         tell.send((pictures.index(path), path in there, ended))
-        changes += 1
-        # as `limner index` does at its end where it pays, and sooner here
-        if not changes % 10:
-            opened.files.compact()
     # or closing would reset the connection
     tell.recv()
 

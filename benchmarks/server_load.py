@@ -41,13 +41,13 @@ from limner.models.image import BackboneSettings
 from limner.models.registry import build_network
 from limner.models.text_cnn import TextCNNSettings
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage
 from limner.search.store import Store, open_store
-from limner.search.store_files import StoreFiles
 from limner.server.app import create_app
 from limner.server.connections import Server
 from limner.server.listening import listen, url_of
 from limner.server.settings import ServerSettings
+from limner.store.entry import StoredImage
+from limner.store.files import StoreFiles
 
 PICTURES, WORDS, KNOWN, K = 10_000, 8, 5_000, 10
 SETTINGS: dict[str, dict[str, Any]] = {

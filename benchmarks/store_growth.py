@@ -3,9 +3,9 @@
     python -m benchmarks.store_growth [--gigabytes 3] [--calls 6] [--rows 100000] [--folder FOLDER]
 
 Random region features of 7 × 7 × 2048 in half precision (200,704 bytes an image), thumbnails of 10 kB and vectors of
-512 are written by calls of `limner.search.store_files.StoreFiles.writer`, each in batches of 64 with the commits and
-the compaction of an `index` of as many images. After the last call a tenth of the images gets new metadata, another
-tenth new bytes, and six of ten of the first half of the images are deleted, so that segments are mostly dead.
+512 are written by calls of `limner.store.files.StoreFiles.changing`, each in batches of 64 with the commits of an
+`index` of as many images. After the last call a tenth of the images gets new metadata, another tenth new bytes, six of
+ten of the first half of the images are deleted, and `limner store compact` writes the file without them.
 
 A second store has as many rows as 20 GB of such features would have, and region features of 1 × 1 × 1: what grows with
 the number of images shows there, what grows with their bytes in the first one.
@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measuring import sized, write
-from limner.search.entry import StoredImage
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import size_of
+from limner.store.entry import StoredImage
+from limner.store.files import StoreFiles
+from limner.store.path import size_of
 
 SHAPE = (7, 7, 2048)
 DIM = 512
@@ -63,8 +63,7 @@ class Growing:
 
     def add(self, numbers: list[int], version: int = 0) -> None:
         """Add images of these numbers as one call of `index` does."""
-        with self.files.writing():
-            writer = self.files.writer()
+        with self.files.changing() as writer:
             for start in range(0, len(numbers), BATCH):
                 batch = numbers[start : start + BATCH]
                 features = self.rng.standard_normal((len(batch), *self.shape), np.float32).astype(np.float16)
@@ -73,23 +72,22 @@ class Growing:
                 writer.add([entry(number, version) for number in batch], vectors, features, thumbnails)
                 if writer.due:
                     writer.commit()
-            writer.commit()
-            self.files.tidy()
 
     def update(self, numbers: list[int]) -> None:
         """Give images of these numbers new metadata."""
-        with self.files.writing():
-            writer = self.files.writer()
+        with self.files.changing() as writer:
             for start in range(0, len(numbers), 1024):
                 writer.update([entry(number, 1) for number in numbers[start : start + 1024]])
                 writer.commit()
-            self.files.tidy()
 
     def delete(self, numbers: list[int]) -> None:
         """Delete images of these numbers."""
+        self.files.delete([entry(number).id for number in numbers])
+
+    def compact(self) -> None:
+        """Do what `limner store compact` does."""
         with self.files.writing():
-            self.files.delete([entry(number).id for number in numbers])
-            self.files.tidy()
+            self.files.rows.scrub()
 
     def measured(self, name: str, images: int, step: Any, *arguments: Any) -> None:
         """Do a step and keep what it cost."""
@@ -113,7 +111,6 @@ class Growing:
 
     def begin(self) -> None:
         """Take the memory of now as the beginning, with all imports done."""
-        self.files.tidy()
         self.rng.standard_normal((BATCH, *self.shape), np.float32).astype(np.float16)
         ctypes.CDLL(None).malloc_trim(0)
         self.beginning = resident("VmRSS")
@@ -151,6 +148,7 @@ def grown(folder: Path, gigabytes: float, calls: int) -> list[dict[str, Any]]:
     growing.measured("changed", tenth, growing.add, list(range(tenth, 2 * tenth)), 1)
     doomed = [number for number in range(count // 2) if number % 10 < 6]
     growing.measured("delete", 0, growing.delete, doomed)
+    growing.measured("compact", 0, growing.compact)
     return growing.steps
 
 

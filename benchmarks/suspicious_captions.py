@@ -71,7 +71,7 @@ def measured(data: str, run: str, noise: str) -> Found:
     own = {record.image: set(record.sentences) for record in right}
     found = suspicious_captions(limner.load(run), noisy)
     # One that changes places with a caption of the same words is right still.
-    wrong = np.array([one.caption not in own[one.record.image] for one in found])
+    wrong = np.array([one.caption not in own[one.file] for one in found])
     return judged(np.array([one.loss for one in found]), np.array([one.right for one in found]), wrong)
 
 

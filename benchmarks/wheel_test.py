@@ -1,6 +1,6 @@
 """The built wheel in a bare environment: does it hold all that the program reads, and does it work without a checkout?
 
-    python -m benchmarks.wheel_test [DIST] [--extras server]        (or `make wheel-test`)
+    python -m benchmarks.wheel_test [DIST] [--extras parquet,server]        (or `make wheel-test`)
 
 The files of the wheel are compared with those of `limner/`. Then a new environment outside of the checkout gets the
 wheel from the package index's dependencies alone, and in an empty folder the commands and the public names run there:
@@ -49,7 +49,7 @@ print(len(limner.__all__), "public names")
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("dist", nargs="?", default="dist", type=Path)
-    arguments.add_argument("--extras", default="server")
+    arguments.add_argument("--extras", default="parquet,server")
     given = arguments.parse_args()
     wheel = newest_wheel(given.dist)
     files = expect_all_files(wheel)

@@ -24,9 +24,8 @@ from docs.code_map import code_map
 from docs.performance_page import performance_page
 from docs.references_page import references_page
 from docs.terms_page import made_for, terms_page
-from limner.cli.contract import schema_of
+from limner.cli.contract import ErrorReport, schema_of
 from limner.cli.root import app
-from limner.cli.schemas import ErrorReport
 from limner.documented import field_docstrings
 from limner.losses.loss import LossSettings
 from limner.losses.registry import LOSSES, loss_settings
@@ -139,6 +138,9 @@ def _schema(schema: Mapping[str, Any]) -> str:
     if "anyOf" in whole:
         titles = [reference["$ref"].split("/")[-1] for reference in whole["anyOf"]]
         first = f"One of {', '.join(f'`{title}`' for title in titles)}."
+    elif "title" not in whole:
+        kind = _json_type(whole)
+        first = f"{kind[0].upper()}{kind[1:]}."
     else:
         first, known = "", {whole.get("title", ""): whole, **known}
     tables = [first] if first else []
@@ -147,13 +149,11 @@ def _schema(schema: Mapping[str, Any]) -> str:
             continue
         tables.append(f"`{title}`: {' '.join(part.get('description', '').split())}")
         rows = [
-            f"| `{name}` | {_cell(_json_type(field))} | {_cell(field.get('description', ''))} |"
+            f"| `{name}` | {_cell(_json_type(field))} | {_cell(' '.join(field.get('description', '').split()))} |"
             for name, field in part.get("properties", {}).items()
         ]
         if rows:
             tables.append("\n".join(["| Field | Type | What it is |", "|---|---|---|", *rows]))
-        elif part.get("type") == "array":
-            tables.append(f"A list of {_json_type(part['items'])}.")
     return "\n\n".join(tables)
 
 

@@ -64,7 +64,7 @@ SECTIONS = (
         "limner.search.store_export",
         ("export_store",),
     ),
-    Section("limner.search.backup", "A copy of a store.", "limner.search.backup", ("backup",)),
+    Section("limner.store.backup", "A copy of a store.", "limner.store.backup", ("backup",)),
     Section(
         "limner.errors",
         "Every mistake that a user can correct is a `LimnerError`.",

@@ -49,8 +49,8 @@ __all__ = [
     "train",
 ]
 
-# Imported when first asked for (PEP 562): torch takes 1.9 s of CPU time and LanceDB 1.3, and a script that only reads a
-# dataset, or a command that prints its help, needs neither.
+# Imported when first asked for (PEP 562): torch takes 1.9 s of CPU time, and a script that only reads a dataset, or a
+# command that prints its help, does not need it.
 _PLACES = {
     "Dataset": "limner.data.records:Dataset",
     "Record": "limner.data.records:Record",

@@ -4,6 +4,7 @@ Each message says what was expected, what came, and the next step, in one line. 
 limner and keeps its stack trace.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 
@@ -47,6 +48,17 @@ class StoreError(LimnerError):
     def __init__(self, message: str, trouble: StoreTrouble = "other") -> None:
         super().__init__(message)
         self.trouble = trouble
+
+
+class UnfinishedErasureError(StoreError):
+    """An erasure has deleted what it had to, and failed before its bytes were off the disk; the same call goes on.
+
+    `keys` of the pictures, and of the sentences that were named by theirs.
+    """
+
+    def __init__(self, message: str, trouble: StoreTrouble, keys: Sequence[str]) -> None:
+        super().__init__(message, trouble)
+        self.keys = tuple(keys)
 
 
 # a StoreError to whoever catches that; the server answers 404 to it in place of 503

@@ -30,7 +30,7 @@ from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.query_vectors import PreparedRequest
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles, store_for
+from limner.store.files import StoreFiles, store_for
 
 MEASURES = ("hit_rate_at_1", "hit_rate_at_5", "hit_rate_at_10", "recall_at_1", "ndcg_at_10")
 """The scores of a retrieval task that are printed."""

@@ -118,7 +118,8 @@ class SentencesRequest(Documented):
     """Key of a picture of the store, to find others like it; it is not part of the answer."""
 
     text_weight: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Weight of the text beside a picture, which has the rest; null = as the model has learnt, or 0.5."""
+    """Weight of the text beside a picture, which has the rest; without it as the model has learnt, or
+    0.5."""
 
     # no upper limit here: `max_k` is a setting of the server, and stands in its own /openapi.json
     k: Annotated[int, Field(ge=1), Whole] = 10
@@ -167,7 +168,7 @@ class SearchRequest(SentencesRequest):
 
     offset: Annotated[int, Field(ge=0), Whole] | None = None
     """How many of the first are left out: the next part of a list. With a number, 0 too, the answer is a part of the
-    exact ranking; null = 0, and a graph may answer. Parts fit together if their `snapshot` is the same."""
+    exact ranking; without one a graph may answer. Parts fit together if their `snapshot` is the same."""
 
     where: Annotated[tuple[str, ...], BeforeValidator(lambda given: tuple(where_strings(given)))] = ()
     """Conditions, all of which a picture must meet, e.g. `camera=3|4`, `height>=170`, `place~market*`."""
@@ -186,10 +187,11 @@ class SearchRequest(SentencesRequest):
     """Only the best of each identity, or of pictures that are nearly the same."""
 
     rerank: Annotated[int, Field(ge=0), Whole] | Literal["all"] | None = None
-    """How many of the first pictures the reranker orders again; null = as many as the recipe says."""
+    """How many of the first pictures the reranker orders again: 0 = none, or "all"; without it as many as the recipe
+    says."""
 
     explain: bool = False
-    """True: re-ranked pictures come with the reranker's attention."""
+    """Re-ranked pictures come with the reranker's attention, word by word."""
 
     @model_validator(mode="after")
     def _check_options(self) -> "SearchRequest":

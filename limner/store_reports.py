@@ -2,7 +2,14 @@
 
 from typing import Literal
 
+from pydantic import JsonValue
+
 from limner.wire import ResponseModel
+
+
+def as_text(value: object) -> str:
+    """A text of a damaged row or of a file system as an answer can hold it: in Unicode alone."""
+    return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 class Finding(ResponseModel):
@@ -118,16 +125,11 @@ class Repair(ResponseModel):
     lost_sentences: tuple[str, ...] = ()
     """Texts of sentences that are damaged, or whose picture is lost."""
 
-    foreign: tuple[str, ...] = ()
-    """Names of tables that were those of another store, or earlier ones of this: none of their rows is kept."""
-
     missing: tuple[str, ...] = ()
-    """Tables whose rows are not those of the last commit, with the number that can be read: whose the others were
-    nobody can tell. Also tables with several rows of one key, of which one is kept."""
+    """Tables whose rows are not those of the last commit, with their number: whose the others were nobody can tell."""
 
-    earlier: int = 0
-    """Rows of a version that nothing shows to be that of the last commit: what was deleted or changed since may be
-    there again."""
+    model_from: str | None = None
+    """The run from which the model in the store's folder was taken back; None = it was sound, or could not be."""
 
     beside: tuple[str, ...] = ()
     """Damage of the store's model or a calibration, which no repair makes again, and what to do about it."""
@@ -135,7 +137,7 @@ class Repair(ResponseModel):
     @property
     def loses(self) -> bool:
         """True if anything is lost, or may be."""
-        return bool(self.lost or self.lost_sentences or self.foreign or self.missing)
+        return bool(self.lost or self.lost_sentences or self.missing)
 
 
 class Remains(ResponseModel):
@@ -174,13 +176,17 @@ _NO_TRACES = TraceCounts(searched=0, visible=0, shared=0, short=0)
 
 
 class ErasureReport(ResponseModel):
-    """The result of an erasure."""
+    """The result of an erasure.
+
+    What was deleted before it is off the disk as well, also by an erasure that failed or was killed: nobody can name it
+    any more, so that the same call counts it nowhere, and lists its names as `unknown` and `unmet`.
+    """
 
     pictures: int
     """Pictures that were erased."""
 
     sentences: int
-    """Sentences of these pictures, which were erased with them."""
+    """Sentences that were erased: those of these pictures, and those that were named by their keys."""
 
     left: int
     """Pictures that the store holds after it."""
@@ -201,6 +207,10 @@ class ErasureReport(ResponseModel):
     similar: tuple[str, ...] = ()
     """Identities and paths that look like those that were named, and were left: in other case, or with other signs.
     Over HTTP empty without the right `search`."""
+
+    naming: tuple[str, ...] = ()
+    """Keys of sentences that stay, and whose text holds an identity that no picture has any more; they can be erased
+    by these keys. Over HTTP empty without the right `search`."""
 
     audit_lines: int | None
     """Lines of the audit log from which something was removed; null if none was named."""
@@ -228,7 +238,7 @@ class ErasureReport(ResponseModel):
 
     def without_clues(self) -> "ErasureReport":
         """The report without what it tells of pictures that were not erased."""
-        return self.model_copy(update={"unmet": (), "similar": (), "traces": _NO_TRACES})
+        return self.model_copy(update={"unmet": (), "similar": (), "naming": (), "traces": _NO_TRACES})
 
     @classmethod
     def planned(
@@ -241,6 +251,7 @@ class ErasureReport(ResponseModel):
         unknown: tuple[str, ...] = (),
         unmet: tuple[str, ...] = (),
         similar: tuple[str, ...] = (),
+        naming: tuple[str, ...] = (),
     ) -> "ErasureReport":
         """The report of an erasure that was not made."""
         return cls(
@@ -252,6 +263,7 @@ class ErasureReport(ResponseModel):
             unknown=unknown,
             unmet=unmet,
             similar=similar,
+            naming=naming,
             audit_lines=None,
             traced=0,
             traces=_NO_TRACES,
@@ -291,3 +303,80 @@ class Readiness(ResponseModel):
 
     probes: tuple[ProbeReport, ...]
     """Each probe that the server makes."""
+
+
+class StoreFacts(ResponseModel):
+    """The description of a store."""
+
+    pictures: int
+    """How many it holds."""
+    run: str
+    """Run folder of its model."""
+    kept_from: str | None
+    """Run that the model in the store's folder was kept from; null without one."""
+    model_bytes: int
+    """Part of `bytes` that the model in the store's folder takes, also where it is linked from its run; 0 without."""
+    fingerprint: str
+    """Digest of the model."""
+    precision: str | None
+    """Arithmetic of its embeddings, fp32 or bf16; null if it does not say, as stores of limner 0.1.0."""
+    created: str
+    """When it was made, ISO 8601."""
+    dim: int
+    """Width of an embedding."""
+    map: tuple[int, int, int] | None
+    """Shape of what it keeps of each picture for re-ranking; null = nothing."""
+    bytes: int
+    """Size on the disk."""
+
+
+class StoredPicture(ResponseModel):
+    """A picture of a store."""
+
+    id: str
+    """Its key."""
+    path: str
+    """Its file."""
+    identity: str | None
+    """The identity that it shows."""
+    metadata: dict[str, JsonValue]
+    """Its other metadata."""
+    size: int
+    """Bytes of its file."""
+    sha256: str
+    """Digest of its file."""
+
+
+class Deleted(ResponseModel):
+    """The result of `limner store delete`, or what it would delete."""
+
+    deleted: tuple[str, ...]
+    """Paths of the pictures."""
+    left: int
+    """Pictures that the store holds after it."""
+    dry_run: bool
+    """True if nothing was deleted."""
+
+
+class Compacted(ResponseModel):
+    """The result of `limner store compact`."""
+
+    pictures: int
+    """The content of the store."""
+    bytes_before: int
+    """Size on the disk before."""
+    bytes_after: int
+    """Size on the disk now."""
+
+
+class BackedUp(ResponseModel):
+    """The result of `limner store backup`."""
+
+    copy_folder: str
+    """Folder of the copy."""
+    pictures: int
+    """Pictures in it."""
+    sentences: int
+    """Sentences in it."""
+    bytes: int
+    """Its size on the disk."""

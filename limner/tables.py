@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from limner.errors import SettingsError, install_hint
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -14,9 +16,17 @@ COLUMNS = (
 """Columns of every row, before those of its metadata."""
 
 
+def require_pyarrow(what: str) -> None:
+    """Raise `SettingsError` for what needs pyarrow if it is not installed."""
+    try:
+        import pyarrow  # noqa: F401 - an extra
+    except ImportError:
+        raise SettingsError(f"{what} needs pyarrow: {install_hint('parquet')}") from None
+
+
 def arrow_table(rows: Sequence[Mapping[str, Any]]) -> "pa.Table":
-    """Make a pyarrow table of rows; columns of mixed kinds become JSON text."""
-    # here, since a client of a server needs no pyarrow as long as it asks for no table
+    """Make a pyarrow table of rows; columns of mixed kinds become JSON text. Raises `SettingsError` without pyarrow."""
+    require_pyarrow("a table of hits")
     import pyarrow as pa
 
     text, number, whole = pa.string(), pa.float64(), pa.int64()

@@ -276,6 +276,9 @@ class FoundSentence(ResponseModel):
     id: str | None
     """Key of the picture that it describes, if the store holds it."""
 
+    key: str
+    """Key of the sentence itself, by which it can be erased."""
+
     path: Path | None = Field(default=None, exclude_if=_is_none)
     """File of the picture that it describes; only in answers of this machine, a server sends none."""
 

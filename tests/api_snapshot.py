@@ -14,9 +14,8 @@ import typer.main
 from pydantic import TypeAdapter
 
 from docs.public_api import public_names
-from limner.cli.contract import schema_of
+from limner.cli.contract import ErrorReport, schema_of
 from limner.cli.root import app
-from limner.cli.schemas import ErrorReport
 
 FILE = Path(__file__).with_suffix(".json")
 
@@ -114,7 +113,8 @@ def files() -> dict[str, str]:
     from limner.data import minimal_pairs
     from limner.export import exported
     from limner.inference import calibration_file, checkpoint, composing
-    from limner.search import manifest, store_export
+    from limner.search import store_export
+    from limner.store import manifest
 
     versions = {
         "store": manifest.FORMAT,

@@ -14,6 +14,7 @@ from tests.type_checks import begin_test
 from limner.data.records import Dataset
 from limner.training.loop import train
 from tests.recordings import keep_recordings
+from tests.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401 - hooks
 from tests.toy import draw_toys, toy_dataset, toy_hgan, toy_late, toy_recipe, toy_reranking
 
 # each 700 new objects, as Python has it, a tenth of the time in which test modules are imported goes to collections

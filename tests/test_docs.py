@@ -28,7 +28,7 @@ from limner.inference import load_model
 from limner.losses.registry import LOSSES, loss_settings
 from limner.recipes import RECIPES, get_recipe
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.training.recipe import Recipe
 from tests.test_architecture import LAYERS
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from limner.data.records import Dataset
-from limner.search.store_files import StoreFiles
 from limner.server.audit import verify
+from limner.store.files import StoreFiles
 from tests.forked_commands import forked_limner
 from tests.search.fake import draw
 from tests.toy import draw_toys
@@ -112,9 +112,9 @@ def test_a_new_operator_types_the_page(operator: Path) -> None:
     for store in ("current", "backups/after-erasure"):
         files = StoreFiles.open(operator / store)
         assert len(files) > 20
-        (late,) = [path for path in files.snapshot().columns["path"].to_pylist() if "/uploads/" in path]
-        assert Path(late).read_bytes() == (operator / "later.png").read_bytes()
-        assert "ann" not in files.snapshot().columns["identity"].to_pylist()
+        (late_path,) = [path for path in files.snapshot().columns.paths if "/uploads/" in path]
+        assert Path(late_path).read_bytes() == (operator / "later.png").read_bytes()
+        assert "ann" not in files.snapshot().columns.identities
     assert verify(operator / "audit.jsonl").sound
     names = {json.loads(line).get("who") for line in (operator / "audit.jsonl").read_text().splitlines()}
     assert {"ann", "ann-2", "camera-3"} <= names

@@ -91,7 +91,7 @@ def test_evaluate_takes_a_run_its_folder_or_its_embeddings(toys: Dataset, toy_ru
     # the run counts how often a split was looked at
     looks = [one.provenance["evaluations_of_split"] for one in (report, again)]
     assert looks[1] == looks[0] + 1
-    assert replace(again, provenance=report.provenance) == report
+    assert again.replace(provenance=report.provenance) == report
     assert report.counts["images"] == len(test)
     images = run.encode_images([record.image for record in test.records])
     sentences = run.encode_texts([sentence for record in test.records for sentence in record.sentences])

@@ -2,7 +2,7 @@ import dataclasses
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -61,11 +61,11 @@ def task(dataset: Dataset, category: str, **changes: Any) -> Any:
         **changes,
     }
 
-    class InMemory(AbsTaskRetrieval):  # type: ignore[misc]
+    class InMemory(AbsTaskRetrieval):  # type: ignore[misc, unused-ignore]
         metadata = described
 
         def load_data(self, num_proc: int | None = None, **_: Any) -> None:
-            self.dataset = {"default": {"test": RetrievalSplitData(**data)}}
+            self.dataset = {"default": {"test": cast(RetrievalSplitData, data)}}
             self.data_loaded = True
 
     return InMemory()

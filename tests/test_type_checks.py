@@ -14,7 +14,7 @@ from torch import Tensor
 
 from limner.evaluation.ties import row_norms
 from limner.losses.sdm import SDMLoss
-from limner.search.entry import key_of
+from limner.store.entry import key_of
 
 if TYPE_CHECKING:
     from limner.errors import LimnerError

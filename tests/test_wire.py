@@ -64,7 +64,7 @@ def test_reprs_are_one_short_line() -> None:
         confidence=None,
         unknown=(),
     )
-    sentence = FoundSentence(rank=1, score=0.5, text="word " * 1000, id=None)
+    sentence = FoundSentence(rank=1, score=0.5, text="word " * 1000, id=None, key="0" * 32)
     for one in (long, answer, answer_of((), 0, 0), item, items, attention, explanation, sentence):
         assert len(repr(one)) < 120
         assert "\n" not in repr(one)

@@ -18,6 +18,7 @@ from benchmarks.torture.commands import ROOT
 from benchmarks.torture.full_disk import full_disk
 from benchmarks.torture.fuzz import fuzz
 from benchmarks.torture.kills import kills
+from benchmarks.torture.nets import PARTS as NETS
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.shutdown import shutdown
 from benchmarks.torture.soak import soak
@@ -27,6 +28,7 @@ from benchmarks.torture.writers import writers
 from limner.inference.provenance import commit_of
 
 PARTS: dict[str, Callable[..., Outcome]] = {
+    **NETS,
     "kills": kills,
     "full-disk": full_disk,
     "clock": clock,

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.torture.commands import called, ended, started
-from benchmarks.torture.contents import contents_of, run_of
+from benchmarks.torture.contents import contents_of, expect_gone, run_of
 from benchmarks.torture.killing import listing
-from benchmarks.torture.kills import expect_gone
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.serving import expect_audit, picture, serving
 from benchmarks.torture.workshop import SENTENCES, Workshop, facts_of
@@ -92,7 +91,7 @@ def clock(shop: Workshop, *, short: bool = False, seed: int = 0) -> Outcome:
 
 
 def _store(shop: Workshop, ahead: int, outcome: Outcome) -> None:
-    """Index while the clock is wrong, go on when it is right: nothing is lost, and what is purged is gone."""
+    """Index while the clock is wrong, go on when it is right: nothing is lost, and what is compacted away is gone."""
     folder = shop.fresh("clock")
     wrong, paths = Clock(folder), shop.copy_of_toys(folder / "pictures")
     outcome.figures["clock"] = wrong.kind
@@ -108,7 +107,6 @@ def _store(shop: Workshop, ahead: int, outcome: Outcome) -> None:
             ("index", shop.run, store, *paths, "--metadata", later, "--batch", 4, "--cpu"),
             ("store", "delete", store, *paths[::2]),
             ("store", "compact", store),
-            ("store", "compact", store, "--purge"),
         ):
             made = called(*command)
             outcome.expect(made.code == 0, f"{when}: {made}")

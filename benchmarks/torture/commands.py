@@ -15,7 +15,7 @@ from limner.cli.main import main
 ROOT = Path(__file__).parents[2]
 """The checkout, which is first on the path of each process: a test's environment may hold another limner."""
 
-_ONE_LINE = re.compile(r"limner: [^\n]+\n")
+_ONE_LINE = re.compile(r'limner: [^\n]+\n|\{"error": [^\n]+\}\n')
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Result:
 
     @property
     def refused(self) -> bool:
-        """True for a refusal as it should be: exit code 2 and one line."""
+        """True for a refusal as it should be: exit code 2 and one line, of JSON if that was asked for."""
         return self.code == 2 and _ONE_LINE.fullmatch(self.err) is not None
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ _NEAR = 1e-4
 
 @dataclass(frozen=True)
 class Contents:
-    """Rows by path, answers by query, and the sentences of a store; empty where there is no store yet."""
+    """Rows by path, answers by query, and the sentences of a store; empty if it cannot be read."""
 
     rows: dict[str, dict[str, Any]]
     answers: dict[str, dict[str, float]]
@@ -47,9 +47,6 @@ NOTHING = Contents({}, {}, ())
 
 def contents_of(store: Path, outcome: Outcome, when: str) -> Contents:
     """Open a store, read all of it, and note what is not whole; `when` is told in findings."""
-    # a command that was killed early has made no store yet
-    if not (store / "store.json").exists():
-        return NOTHING
     try:
         return _read(store, outcome, when)
     except LimnerError as error:
@@ -88,6 +85,15 @@ def _read(store: Path, outcome: Outcome, when: str) -> Contents:
                 len(set(sentences)) == count, f"{when}: {count} sentences, {len(set(sentences))} found"
             )
     return Contents(by_path, answers, sentences)
+
+
+def expect_gone(folder: Path, texts: tuple[str, ...], outcome: Outcome, when: str) -> None:
+    """No file below a folder may hold one of these texts."""
+    for path in sorted(folder.rglob("*")) if texts else ():
+        content = path.read_bytes() if path.is_file() else b""
+        if found := next((text for text in texts if text.encode() in content), None):
+            outcome.find(f"{when}: {Path(found).name} is still in {path.relative_to(folder)}")
+            return
 
 
 def _verified(store: Path, rows: int, outcome: Outcome, when: str) -> None:

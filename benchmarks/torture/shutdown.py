@@ -15,10 +15,9 @@ from typing import Any
 import httpx
 
 from benchmarks.torture.contents import contents_of
-from benchmarks.torture.kills import indexed
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.serving import Server, expect_audit, picture, serving
-from benchmarks.torture.workshop import SENTENCES, Workshop
+from benchmarks.torture.workshop import SENTENCES, Workshop, indexed
 from limner.client import Client
 
 ROUNDS, SHORT_ROUNDS = 20, 1

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.torture.contents import contents_of
-from benchmarks.torture.kills import indexed
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.serving import Server, picture, serving
-from benchmarks.torture.workshop import SENTENCES, Workshop
+from benchmarks.torture.workshop import SENTENCES, Workshop, indexed
 from limner.client import Client
 from limner.errors import ServerError
-from limner.search.uploads import MARK
+from limner.store.uploads import MARK
 
 CLIENTS = 32
 SECONDS, SHORT_SECONDS = 1200.0, 8.0

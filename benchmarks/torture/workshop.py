@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 
+from benchmarks.torture.commands import called
 from limner.data.readers import open_dataset
 from limner.library import train
 from tests.toy import draw_toys, toy_recipe, toy_reranking
@@ -59,6 +60,18 @@ def facts_of(paths: list[Path], file: Path, **facts: object) -> Path:
     rows = [{"file": str(path), "identity": path.stem[:1], **facts} for path in paths]
     file.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
     return file
+
+
+def indexed(shop: Workshop, folder: Path, *, batch: int = 36) -> tuple[Path, list[Path]]:
+    """Make a store of the toys' copies, with their identities; return it and the copies."""
+    paths = shop.copy_of_toys(folder / "pictures")
+    notes = facts_of(paths, folder / "facts.jsonl")
+    store = folder / "store"
+    made = called(
+        "index", shop.run, store, folder / "pictures", "--metadata", notes, "--batch", batch, "--cpu"
+    )
+    assert made.code == 0, made
+    return store, paths
 
 
 def exchange(paths: list[Path]) -> None:

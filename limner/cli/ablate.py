@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import JsonValue
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, DataSource
-from limner.cli.schemas_of_measures import AblationTable
 from limner.durable import write_text
 from limner.errors import SettingsError
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 app = group("Ablate.")
 
 
-@command(app, "ablate")
+@command(app, "ablate", Conflict("--held-out", needs="--draws"))
 def ablate_command(
     table: Annotated[str, typer.Argument(help="Name of a table, see `limner recipes tables`.")],
     data: DataSource,
@@ -67,7 +68,7 @@ def ablate_command(
         str | None, typer.Option(help="Protocol to measure by (default: the table's, or the dataset's own).")
     ] = None,
     cpu: Cpu = False,
-) -> AblationTable:
+) -> dict[str, JsonValue]:
     """Train and measure the rows of a paper's table.
 
     Each row is trained with each seed and set beside the paper's figures. Run it again to go on where it stopped:
@@ -154,7 +155,7 @@ def ablate_command(
         # from the file, so that the figure is the one that `limner figure ablation` draws of it later
         write_figure(ablation_figure(read_table(folder), folder=folder), folder / "table")
     # the text of table.json and no second way to the same numbers
-    return AblationTable(json.loads(report.to_json()))
+    return json.loads(report.to_json())  # type: ignore[no-any-return]
 
 
 def _drawn(table: str, data: str, draws: int | None, held_out: str | None) -> list[str]:
@@ -164,8 +165,6 @@ def _drawn(table: str, data: str, draws: int | None, held_out: str | None) -> li
     from limner.recipes.ablations import get_table
 
     if draws is None:
-        if held_out is not None:
-            raise SettingsError("--held-out: the numbers are those of --draws; give that as well")
         return [data]
     if already := split_source(data)[1]:
         raise SettingsError(f"--draws: the splits of {data} are drawn already; leave #{already} out")

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import out
 from limner.cli.contract import UnsoundError, command, group
-from limner.errors import DataError, SettingsError
+from limner.errors import DataError
 from limner.server.audit_reports import AuditForgotten, AuditVerification
 
 app = group("Check a server's audit log, and remove what it tells of a person.")
@@ -50,7 +51,8 @@ def verify_command(
     return report
 
 
-@command(app, "forget")
+# without a name nothing is removed, rather than everything
+@command(app, "forget", Conflict(needs="--id --text"))
 def forget_command(
     file: AuditFile,
     ids: Annotated[list[str] | None, typer.Option("--id", help="Key of a picture; may be repeated.")] = None,
@@ -66,9 +68,6 @@ def forget_command(
     """
     from limner.server.audit import forget
 
-    # without a name nothing is removed, rather than everything
-    if not (ids or texts):
-        raise SettingsError("say what is to be forgotten: --id KEY or --text PHRASE")
     if not file.exists():
         raise DataError(f"{file}: no such file")
     try:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Arithmetic, Cpu, Report, Rerank, Stage, device, first
+from limner.cli.options import Arithmetic, Cpu, Report, Rerank, Stage, device, first, writable
 from limner.cli.options import precision as chosen_precision
-from limner.cli.schemas_of_measures import BenchReport
 from limner.durable import write_text
 from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from limner.data.minimal_pairs import PairSet
-    from limner.evaluation.minimal_pairs import PairReport
+    from limner.evaluation.minimal_pairs import BenchReport, PairReport
 
 app = group("Bench.")
 
@@ -24,7 +24,7 @@ _SHOWN = 12
 """Unknown words that are named; the JSON has all of them."""
 
 
-@command(app, "bench")
+@command(app, "bench", Conflict(needs="MODEL --write"))
 def bench_command(
     model: Annotated[
         Path | None,
@@ -48,19 +48,17 @@ def bench_command(
     ] = False,
     save: Annotated[
         Path | None,
-        typer.Option(help="Write the embeddings to this .npz file, which this command reads, too."),
+        typer.Option(
+            callback=writable, help="Write the embeddings to this .npz file, which this command reads, too."
+        ),
     ] = None,
     report_file: Report = None,
     precision: Arithmetic = None,
     cpu: Cpu = False,
-) -> BenchReport:
+) -> "BenchReport":
     """Measure which lies a model believes, on drawn people with true and false sentences."""
-    # before the drawing, which takes a minute
-    if model is None and write is None:
-        raise SettingsError("bench: name a run or an .npz file to measure, or a folder to --write the set to")
-    for file in (save, report_file):
-        if file is not None and not file.parent.is_dir():
-            raise SettingsError(f"{file.parent}: there is no such folder to write to")
+    from limner.evaluation.minimal_pairs import BenchReport, render_pairs
+
     embeddings = model if model is not None and model.suffix == ".npz" else None
     if embeddings is not None and any(option is not None for option in (stage, rerank, save, precision)):
         raise SettingsError(
@@ -87,8 +85,6 @@ def bench_command(
         )
     report = None
     if model is not None:
-        from limner.evaluation.minimal_pairs import render_pairs
-
         report = (
             _of_run(model, chosen, rerank, save, how)
             if embeddings is None
@@ -97,36 +93,33 @@ def bench_command(
         out.print(render_pairs(report, details=details))
         _say_what_is_not_read(report)
         if report_file is not None:
-            import json
-
-            write_text(report_file, json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n")
-    return BenchReport.model_validate(
-        {
-            "name": chosen.name,
-            "version": chosen.version,
-            "digest": chosen.digest,
-            "pictures": len(chosen.images),
-            "sentences": len(chosen.sentences),
-            "cases": len(chosen.pairs),
-            "folder": write,
-            "measured": None if report is None else report.to_dict(),
-        }
+            write_text(report_file, report.to_json())
+    return BenchReport(
+        name=chosen.name,
+        version=chosen.version,
+        digest=chosen.digest,
+        pictures=len(chosen.images),
+        sentences=len(chosen.sentences),
+        cases=len(chosen.pairs),
+        folder=write,
+        measured=report,
     )
 
 
 def _pairs(folder: Path | None) -> "PairSet":
     from limner.data.minimal_pairs import read_pairs
-    from limner.demo.lies import DIGEST, VERSION, draw_lies
+    from limner.people import LIES_DIGEST, LIES_VERSION, draw_lies
 
     if folder is not None:
         return read_pairs(folder)
     with counting("people") as progress:
         drawn = draw_lies(progress=progress, workers=os.cpu_count() or 1)
-    if drawn.digest != DIGEST:
+    if drawn.digest != LIES_DIGEST:
         # not refused: figures of two models on this machine can still be compared
         err.print(
-            f"this machine draws another set than version {VERSION} (digest {drawn.digest[:16]}, not {DIGEST[:16]}): "
-            "other versions of Pillow or NumPy draw other pixels; compare figures of this digest alone"
+            f"this machine draws another set than version {LIES_VERSION} (digest {drawn.digest[:16]}, not "
+            f"{LIES_DIGEST[:16]}): other versions of Pillow or NumPy draw other pixels; compare figures of this "
+            "digest alone"
         )
     return drawn
 

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first, store_folder
 from limner.cli.options import precision as chosen_precision
-from limner.cli.schemas_of_measures import CalibrationReport
-from limner.errors import CheckpointError, SettingsError
+from limner.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from limner.evaluation.calibration import Reliability
     from limner.evaluation.reranking import First
     from limner.inference import TrainedModel
-    from limner.inference.calibration_file import Kind, RunCalibration
-    from limner.search.store_files import StoreFiles
+    from limner.inference.calibration_file import CalibrationReport, Kind, RunCalibration
+    from limner.store.files import StoreFiles
 
 app = group("Calibrate.")
 
@@ -28,7 +28,18 @@ _THRESHOLD = 0.5
 """That of `limner.inference.calibration`, whose import takes torch; a test holds them equal."""
 
 
-@command(app, "calibrate")
+@command(
+    app,
+    "calibrate",
+    # options that would do nothing are refused: a user believes that they did something
+    Conflict(needs="--data --store"),
+    Conflict("--check", without="--split --threshold --rerank", why="measures a calibration and fits none"),
+    Conflict(
+        "--store",
+        without="--data --check --split --precision",
+        why="has its own pictures, splits and arithmetic",
+    ),
+)
 def calibrate_command(
     run: RunFolder,
     data: Annotated[
@@ -61,7 +72,7 @@ def calibrate_command(
     ] = None,
     precision: Arithmetic = None,
     cpu: Cpu = False,
-) -> CalibrationReport:
+) -> "CalibrationReport":
     """Fit probabilities to a run's scores, on validation.
 
     Writes them into the run's folder, with what they are worth; with --store into the store's.
@@ -69,22 +80,9 @@ def calibrate_command(
     from limner.inference import load_model
     from limner.inference.calibration_file import THRESHOLD
 
-    # options that would do nothing are refused: a user believes that they did something
-    if check is not None and (threshold is not None or rerank is not None or split is not None):
-        raise SettingsError(
-            "--check measures the calibration of a run; --split, --threshold and --rerank fit one"
-        )
-    if (data is None) == (store is None):
-        raise SettingsError("expected either --data FORMAT:PATH or --store STORE to fit on")
     chosen = THRESHOLD if threshold is None else threshold
     if store is not None:
-        if check is not None or split is not None:
-            raise SettingsError(
-                "--check and --split go with --data; a store knows its splits by its metadata"
-            )
-        if precision is not None:
-            raise SettingsError("--precision goes with --data; the arithmetic of a store is the one it notes")
-        from limner.search.store_files import StoreFiles
+        from limner.store.files import StoreFiles
 
         # before the model: a store that is not there costs no loading
         files = StoreFiles.open(store)
@@ -99,7 +97,7 @@ def calibrate_command(
 
 def _of_dataset(
     run: "TrainedModel", data: str, split: str, threshold: float, rerank: "First | None"
-) -> CalibrationReport:
+) -> "CalibrationReport":
     from limner.data.readers import open_dataset
     from limner.inference.calibration import calibrate_run, write_calibration
 
@@ -118,8 +116,9 @@ def _of_dataset(
 
 def _of_store(
     run: "TrainedModel", store: "StoreFiles", threshold: float, rerank: "First | None"
-) -> CalibrationReport:
-    from limner.search.calibration import calibrate_store, write_store_calibration
+) -> "CalibrationReport":
+    from limner.search.calibration import calibrate_store
+    from limner.store.calibration import write_store_calibration
 
     with counting_each("pairs") as progress:
         found = calibrate_store(run, store, threshold=threshold, rerank=rerank, progress=progress)
@@ -129,12 +128,12 @@ def _of_store(
         err.print(f"{found.left_out:,} sentences of the splits train and test took no part")
     if made.remark is not None:
         err.print(made.remark)
-    written = write_store_calibration(store, made)
-    out.print(f"written to {written}")
-    return _result(made, made.reliability, written)
+    write_store_calibration(store, made)
+    out.print(f"written into {store.folder}")
+    return _result(made, made.reliability, store.folder)
 
 
-def _check(run: "TrainedModel", folder: object, data: str, split: str) -> CalibrationReport:
+def _check(run: "TrainedModel", folder: object, data: str, split: str) -> "CalibrationReport":
     from limner.data.readers import open_dataset
     from limner.inference.calibration import check_calibration
     from limner.inference.calibration_file import FILE, read_calibration
@@ -159,14 +158,15 @@ def _result(
     *,
     split: str | None = None,
     gallery: int | None = None,
-) -> CalibrationReport:
+) -> "CalibrationReport":
+    from limner.inference.calibration_file import CalibrationReport
+
     return CalibrationReport(
         split=split or calibration.split,
         pictures=gallery or calibration.images,
         threshold=calibration.threshold,
-        # plain values: `schemas` is imported for help, and imports nothing of `limner.evaluation`
-        reliability={kind: reliability.model_dump() for kind, reliability in measured.items()},
-        unusable={str(kind): reason for kind, reason in calibration.unusable.items()},
+        reliability=dict(measured),
+        unusable=calibration.unusable,
         file=None if file is None else str(file),
     )
 

@@ -1,13 +1,14 @@
 """`limner cite`: what to cite for a result, as BibTeX."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import out
 from limner.cli.contract import command, group
-from limner.cli.schemas import Cited, CitedWork
+from limner.documented import Result
 from limner.errors import CheckpointError, SettingsError
 
 if TYPE_CHECKING:
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
 app = group("Cite.")
 
 
-@command(app, "cite")
+class CitedWork(Result):
+    """A work that a result rests on."""
+
+    key: str
+    """Its BibTeX key."""
+    role: Literal["software", "system", "loss", "dataset", "network", "part"]
+    """Its part in the result."""
+    bibtex: str
+    """Its entry."""
+
+
+@command(app, "cite", Conflict("--data", needs="RECIPE"))
 def cite_command(
     recipe: Annotated[
         str | None,
@@ -31,7 +43,7 @@ def cite_command(
             "run was trained on)."
         ),
     ] = None,
-) -> Cited:
+) -> list[CitedWork]:
     """Print BibTeX of limner and of what a recipe or a run rests on: system, losses, networks and data."""
     from limner.recipes.references import OF_DATA, cited_by, software
 
@@ -41,10 +53,8 @@ def cite_command(
     if recipe is not None:
         chosen, formats = _of_run(Path(recipe)) if _is_run(recipe) else _of_recipe(recipe)
         works += cited_by(chosen, formats if data is None else (data.partition(":")[0],))
-    elif data is not None:
-        raise SettingsError("--data: goes with a recipe or a run, e.g. limner cite dual-path --data mscoco")
     out.print("\n\n".join(work.bibtex() for _, work in works))
-    return Cited([CitedWork(key=work.key, role=role, bibtex=work.bibtex()) for role, work in works])
+    return [CitedWork(key=work.key, role=role, bibtex=work.bibtex()) for role, work in works]
 
 
 def _is_run(name: str) -> bool:

@@ -9,7 +9,7 @@ import typer
 
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
-from limner.cli.schemas_of_measures import Comparison, Comparisons
+from limner.documented import Result
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -17,6 +17,36 @@ if TYPE_CHECKING:
     from limner.evaluation.per_query import NamedValues
 
 app = group("Compare.")
+
+
+class Comparison(Result):
+    """One measure of two systems on the same queries."""
+
+    direction: str
+    """"image_to_text", "text_to_image", or "as given" of a file without directions."""
+    measure: str
+    """A column of the files."""
+    first: str
+    """The system that the other is compared with: its files."""
+    second: str
+    """The other system."""
+    values: tuple[float, float]
+    """Values of both, in the measure's unit."""
+    difference: float
+    """Second minus first."""
+    interval: tuple[float, float] | None
+    """95 % interval of the difference over clusters of queries; null below two clusters."""
+    p: float
+    """Two-sided p-value of a randomisation test that exchanges whole clusters."""
+    p_holm: float
+    """The same adjusted for the number of comparisons of this call (Holm)."""
+    queries: int
+    """Queries that both have."""
+    clusters: int
+    """Clusters of them."""
+    precisions: tuple[str, str]
+    """Arithmetic of both: "fp32", "bf16", "unknown" if a file does not say, with " and " between those of several
+    files."""
 
 
 @command(app, "compare")
@@ -33,7 +63,7 @@ def compare_command(
         str | None,
         typer.Option(help="Columns to compare, e.g. 'R@1 mAP' (default: all that the files share)."),
     ] = None,
-) -> Comparisons:
+) -> list[Comparison]:
     """Test whether systems differ on the same queries."""
     from rich.table import Table
 
@@ -97,7 +127,7 @@ def compare_command(
         )
     out.print(table)
     _say_precisions(precisions)
-    return Comparisons(rows)
+    return rows
 
 
 def _precisions(directions: "Mapping[str, NamedValues]") -> str:

@@ -7,12 +7,11 @@ import typer
 from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, DataSource, RunFolder, Stage, device
-from limner.cli.schemas_of_measures import ComposeReport
 from limner.errors import CheckpointError
 
 if TYPE_CHECKING:
     from limner.inference import TrainedModel
-    from limner.training.inversion import InversionEpoch
+    from limner.training.inversion import ComposeReport, InversionEpoch
 
 app = group("Compose.")
 
@@ -43,7 +42,7 @@ def compose_command(
     seed: Annotated[int, typer.Option(help="Another seed starts and draws otherwise.")] = 0,
     stage: Stage = None,
     cpu: Cpu = False,
-) -> ComposeReport:
+) -> "ComposeReport":
     """Teach a run to read a picture and a text as one query: "this, but with a red bag".
 
     A small network learns to turn a picture into a word for the text tower, which stands still. It is written into the
@@ -54,7 +53,7 @@ def compose_command(
     from limner.inference import load_model
     from limner.inference.composing import write_inversion
     from limner.models.inversion import InversionSettings
-    from limner.training.inversion import InversionTraining, train_inversion
+    from limner.training.inversion import ComposeReport, InversionTraining, train_inversion
 
     settings = InversionSettings.parse({} if prompt is None else {"prompt": prompt})
     given = {"epochs": epochs, "batch": batch, "rate": rate, "temperature": temperature, "seed": seed}
@@ -81,10 +80,7 @@ def compose_command(
         score=chosen.score,
         image_weight=chosen.image_weight,
         triplets=triplets,
-        epochs=[
-            {"epoch": one.epoch, "pictures": one.pictures, "triplets": one.triplets, "score": one.score}
-            for one in history
-        ],
+        epochs=tuple(history),
     )
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limner.cli.console import counting_each, err, out, say_looks
-from limner.cli.schemas_of_measures import ComposedMeasures
 from limner.durable import write_text
 from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from limner.data.composed import ComposedSet
+    from limner.evaluation.composed import ComposedReport
     from limner.inference import TrainedModel
 
 
@@ -21,7 +21,7 @@ def evaluate_composed_queries(
     report_file: Path | None,
     submission_folder: Path | None,
     how: dict[str, Any],
-) -> ComposedMeasures:
+) -> "ComposedReport":
     """Measure a run's composed queries on a split; with a folder, write the rankings of one without targets.
 
     `how` are the arguments of `load_model`.
@@ -51,10 +51,9 @@ def evaluate_composed_queries(
     say_looks(provenance["evaluations_of_split"], provenance.get("evaluations_problem", ""), split)
     if report.weight_chosen_on == split:
         err.print(f"the sum's weight was chosen on {split} itself, which flatters the sum")
-    values = report.to_dict()
     if report_file is not None:
-        write_text(report_file, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
-    return ComposedMeasures.model_validate(values)
+        write_text(report_file, report.to_json())
+    return report
 
 
 def _choosing(source: str, split: str) -> "ComposedSet | None":
@@ -69,8 +68,9 @@ def _choosing(source: str, split: str) -> "ComposedSet | None":
         return None
 
 
-def _submit(run: "TrainedModel", composed: "ComposedSet", folder: Path) -> ComposedMeasures:
+def _submit(run: "TrainedModel", composed: "ComposedSet", folder: Path) -> "ComposedReport":
     """Write the rankings in the form of CIRR's server."""
+    from limner.evaluation.composed import REFERENCE, ComposedReport
     from limner.inference.composing import expect_inversion
     from limner.inference.evaluate_composed import COMPOSED, encode_composed, queries_of, submission
 
@@ -84,7 +84,7 @@ def _submit(run: "TrainedModel", composed: "ComposedSet", folder: Path) -> Compo
     for name, content in submission(composed, encoded, made).items():
         write_text(folder / name, json.dumps(content) + "\n")
         out.print(f"written to {folder / name}")
-    return ComposedMeasures(
+    return ComposedReport(
         protocol=composed.protocol,
         split=composed.split,
         counts={"queries": composed.triplets, "pictures": sum(one.size for one in composed.galleries)},
@@ -92,6 +92,6 @@ def _submit(run: "TrainedModel", composed: "ComposedSet", folder: Path) -> Compo
         text_weight=None,
         weight_chosen_on=None,
         against_sum={},
-        reference="taken out of its own ranking",
+        reference=REFERENCE[composed.protocol],
         provenance={"dataset": composed.source, "submission": str(folder)},
     )

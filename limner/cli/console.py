@@ -6,6 +6,7 @@ rich draws tables and progress bars, and is imported only where one is drawn: it
 
 import logging
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -67,6 +68,18 @@ class Screen:
             getattr(sys, self._stream).write(what + "\n")
         else:
             self.rich.print(what)
+
+
+def one_line(text: str) -> str:
+    """A line that holds the name of a file: control characters in it, a terminal's commands too, as Python spells them.
+
+    Other letters stay, those that only join or space others among them.
+    """
+    kinds = ("Cc", "Cs", "Zl", "Zp")
+    return "".join(
+        letter.encode("unicode_escape").decode() if unicodedata.category(letter) in kinds else letter
+        for letter in text
+    )
 
 
 out = Screen("stdout")

@@ -1,29 +1,36 @@
 """The contract of every command: `--json`, `--quiet` and `--verbose`, and a result with a schema.
 
-A command is a function that returns its result, a pydantic model; what it prints for people goes through
-`limner.cli.console`. Under `--json` that is dropped and the result is printed instead, so that nothing else can be on
-stdout. The type that the function returns is the schema that docs/cli.md shows.
+A command is a function that returns its result, a pydantic model of the layer that made it, or a list of them; what it
+prints for people goes through `limner.cli.console`. Under `--json` that is dropped and the result is printed instead,
+so that nothing else can be on stdout. The type that the function returns is the schema that docs/cli.md shows. It may
+be imported under `TYPE_CHECKING`: help then starts without the layer, and with it torch.
 """
 
+import ast
 import inspect
 import json
 import re
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_type_hints
 
 import typer
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
+from pydantic_core import to_jsonable_python
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo, OptionInfo
 
 from limner.cli.allocator import keep_freed_memory
+from limner.cli.conflicts import Conflict, refuse
 from limner.cli.console import err, out
+from limner.documented import Result
 from limner.errors import SettingsError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,7 +50,7 @@ _SWITCHES = {
 class UnsoundError(Exception):
     """A result that says that something is wrong: it is printed, and the exit code is 1."""
 
-    def __init__(self, result: BaseModel) -> None:
+    def __init__(self, result: object) -> None:
         super().__init__()
         self.result = result
 
@@ -57,6 +64,26 @@ class _Mode:
 
 # one for the process, which runs one command at a time: some commands call `emit` deep inside
 _mode = _Mode()
+
+
+class Mistake(Result):
+    """The error message."""
+
+    type: str
+    """Class of the error, e.g. "SettingsError", "UsageError" or "Interrupted"."""
+    message: str
+    """The line that is printed without `--json`."""
+    exit_code: int
+    """Exit code of the command: 2, or 130 after Ctrl-C."""
+
+
+# the error boundary (`limner.cli.main`) writes this by hand, without pydantic; a test reads its line back
+# as this class
+class ErrorReport(Result):
+    """An error under `--json`: the last line of stderr."""
+
+    error: Mistake
+    """The error."""
 
 
 class PlainCommand(TyperCommand):
@@ -106,16 +133,17 @@ def group(about: str) -> typer.Typer:
     )
 
 
-def command(app: typer.Typer, name: str, *, schema: Any = None) -> Callable[[F], F]:
+def command(app: typer.Typer, name: str, *conflicts: Conflict, schema: Any = None) -> Callable[[F], F]:
     """Make a function a command of a group, under the contract.
 
     `schema` is the type of the result of a command that prints its own, see `emit`; else it is what the function
-    returns, where None stands for a result that was printed already.
+    returns, where None stands for a result that was printed already. A command line with one of the `conflicts` is
+    refused before anything is done.
     """
 
     def register(function: F) -> F:
         # the function itself is returned as it was: tests and other code call it without switches
-        app.command(name, cls=PlainCommand)(_under_contract(function, schema))
+        app.command(name, cls=PlainCommand)(_under_contract(function, schema, conflicts))
         return function
 
     return register
@@ -126,27 +154,52 @@ def as_json() -> bool:
     return _mode.json
 
 
-def emit(result: BaseModel, *, lines: bool = False) -> None:
+def emit(result: object, *, lines: bool = False) -> None:
     """Print a result under `--json`, before the command ends; with `lines` on one line."""
     if _mode.json or lines:
         # of bytes in a path that are no text, json writes what json.loads reads back; pydantic refuses them.
         # NaN is no JSON: other languages' parsers stop at it, so it is an error here
-        typer.echo(json.dumps(result.model_dump(mode="json"), indent=None if lines else 2, allow_nan=False))
+        typer.echo(json.dumps(to_jsonable_python(result), indent=None if lines else 2, allow_nan=False))
 
 
 def schema_of(built: Any) -> dict[str, Any]:
     """The JSON schema of what a command, as typer has built it, prints under `--json`."""
-    return TypeAdapter(built.callback.schema).json_schema(mode="serialization")
+    return TypeAdapter(result_of(built)).json_schema(mode="serialization")
 
 
-def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., None]:
-    # with the extras, which are where typer's options stand
-    hints = get_type_hints(function, include_extras=True)
-    returned = hints.pop("return")
+def result_of(built: Any) -> Any:
+    """The type of what a command, as typer has built it, prints under `--json`."""
+    function, schema = inspect.unwrap(built.callback), built.callback.schema
     if schema is None:
-        parts = get_args(returned) if NoneType in get_args(returned) else (returned,)
-        # the operator | cannot join what is known at run time only
-        schema = Union[tuple(part for part in parts if part is not NoneType)]  # noqa: UP007
+        schema = get_type_hints(function, localns=_for_types(sys.modules[function.__module__]))["return"]
+    parts = get_args(schema)
+    if NoneType not in parts:
+        return schema
+    # the operator | cannot join what is known at run time only
+    return Union[tuple(part for part in parts if part is not NoneType)]  # noqa: UP007
+
+
+def _for_types(module: Any) -> dict[str, Any]:
+    """The names that a module imports under `TYPE_CHECKING`."""
+    blocks = [
+        node
+        for node in ast.parse(inspect.getsource(module)).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
+    return {
+        one.asname or one.name: getattr(import_module(node.module), one.name)
+        for block in blocks
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        for one in node.names
+    }
+
+
+def _under_contract(
+    function: Callable[..., Any], schema: Any, conflicts: Sequence[Conflict]
+) -> Callable[..., None]:
+    # not by get_type_hints: the result's type may be a name for type checkers alone
+    hints = function.__annotations__
     parameters = [
         parameter.replace(annotation=_named(parameter, hints[parameter.name]))
         for parameter in inspect.signature(function).parameters.values()
@@ -155,11 +208,18 @@ def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., 
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=switch)
         for name, switch in _SWITCHES.items()
     ]
+    takes_context = "context" in hints
+    if not takes_context:
+        # typer fills it in by its type; it is no option
+        parameters.append(
+            inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        )
 
     @wraps(function)
     def run(*, in_json: bool, quiet: bool, verbose: bool, **given: Any) -> None:
         if quiet and verbose:
             raise SettingsError("--quiet and --verbose: give one of them")
+        refuse(conflicts, given["context"] if takes_context else given.pop("context"))
         # monotonic: a clock that is set in between would make a negative time
         began, code = time.monotonic(), 0
         # here and not on import: only a command may do this to the process, and --help has no need of it
@@ -181,7 +241,7 @@ def _under_contract(function: Callable[..., Any], schema: Any) -> Callable[..., 
     # of the function, without the switches
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    run.schema = schema  # type: ignore[attr-defined]
+    run.schema, run.conflicts = schema, conflicts  # type: ignore[attr-defined]
     return run
 
 

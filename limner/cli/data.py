@@ -6,30 +6,53 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out, say_looks
 from limner.cli.contract import UnsoundError, command, group
-from limner.cli.schemas_of_data import (
-    CaptionShown,
-    DataReport,
-    PeopleDrawn,
-    PretrainedData,
-    SeenBeforeShown,
-    SharedShown,
-    SuspiciousCaptions,
-    TripletsDrawn,
-)
+from limner.documented import Result
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from limner.data.records import Dataset
-    from limner.inference.seen_before import SeenBefore
+    from limner.inference.seen_before import PretrainedData, SeenBefore
+    from limner.inference.suspicious_captions import DataReport, SuspiciousCaptions
 
 app = group("Check a dataset, or draw one of generated people.")
 
 
-@command(app, "check")
+class PeopleDrawn(Result):
+    """The content of a folder of generated people."""
+
+    folder: Path
+    """The folder; `cuhk-pedes:FOLDER` names the dataset."""
+    identities: int
+    """People."""
+    images: int
+    """Pictures."""
+    sentences: int
+    """Descriptions."""
+    drawn: int
+    """People drawn by this call; 0 if all existed."""
+
+
+class TripletsDrawn(Result):
+    """The content of a folder of generated triplets."""
+
+    folder: Path
+    """The folder; `cirr:FOLDER` names the set."""
+    people: int
+    """People."""
+    images: int
+    """Pictures."""
+    triplets: int
+    """Triplets of a reference, a sentence and a target."""
+    content: str
+    """Digest of pictures and sentences."""
+
+
+@command(app, "check", Conflict("--sheet", needs="--with", why="shows captions that a run suspects"))
 def check_command(
     data: Annotated[str, typer.Argument(metavar="FORMAT:PATH", help="The dataset (docs/data-formats.md).")],
     fast: Annotated[
@@ -61,14 +84,13 @@ def check_command(
             help="A set that weights were trained on: count what it shares with the dataset.",
         ),
     ] = None,
-) -> DataReport:
+) -> "DataReport":
     """Find what is wrong with a dataset before training does: exit code 1 when there are errors."""
     from limner.data.check import check_dataset, render
     from limner.data.readers import open_dataset
     from limner.inference.seen_before import pretrained_terms, seen_before
+    from limner.inference.suspicious_captions import DataReport
 
-    if run is None and sheet is not None:
-        raise SettingsError("--sheet shows captions that a run finds suspicious; give --with RUN as well")
     dataset = open_dataset(data)
     # before every picture has been opened: a misspelt name is told at once
     judged = None if run is None else dataset.split(split)
@@ -79,21 +101,22 @@ def check_command(
         report = check_dataset(dataset, workers=os.cpu_count() or 1, progress=progress, open_images=not fast)
     # printed whether it is sound or not; the exit code alone differs, for scripts
     out.print(render(report))
-    result = DataReport.model_validate(report.to_json())
+    result = DataReport(**dict(report))
     if pretrained is not None or other is not None:
-        result = result.model_copy(update={"pretrained": _pretrained(pretrained, seen, dataset, other, fast)})
+        result = result.replace(pretrained=_pretrained(pretrained, seen, dataset, other, fast))
     if not result.sound:
         raise UnsoundError(result)
     if run is not None and judged is not None:
-        result = result.model_copy(update={"suspicious": _suspicious(run, judged, worst, sheet)})
+        result = result.replace(suspicious=_suspicious(run, judged, worst, sheet))
     return result
 
 
 def _pretrained(
     weights: str | None, seen: "Sequence[SeenBefore]", dataset: "Dataset", other: "Dataset | None", fast: bool
-) -> PretrainedData:
+) -> "PretrainedData":
     """Print what weights have seen of a dataset, by their card and by a set that they were trained on."""
     from limner.data.shared_records import shared_records
+    from limner.inference.seen_before import PretrainedData
 
     out.print()
     for one in seen:
@@ -116,16 +139,16 @@ def _pretrained(
                 f"{f' ({where})' if where else ''}{same_bytes}; {row.same_caption:,} of {row.captions:,} captions"
             )
     return PretrainedData(
-        seen=tuple(SeenBeforeShown(**vars(one)) for one in seen),
+        seen=tuple(seen),
         compared_with=None if other is None else other.source,
-        shared=tuple(SharedShown(**vars(row)) for row in rows),
+        shared=tuple(rows),
     )
 
 
-def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None) -> SuspiciousCaptions:
+def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None) -> "SuspiciousCaptions":
     """Print and draw the captions that a run holds for another picture's, the worst first."""
     from limner.inference.evaluations import note_look
-    from limner.inference.suspicious_captions import suspicious_captions
+    from limner.inference.suspicious_captions import SuspiciousCaptions, suspicious_captions
     from limner.inference.trained import load_model
     from limner.search.contact_sheet import caption_sheet
 
@@ -139,23 +162,18 @@ def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None
         f"\n{wrong} of {len(found)} captions of {split} are probably wrong, judged by {folder}; the worst:"
     )
     for one in found[:worst]:
-        out.print(f"  {one.right:4.0%} right  {one.record.image}: {one.caption}")
+        out.print(f"  {one.right:4.0%} right  {one.file}: {one.caption}")
     if sheet is not None:
-        rows = [
-            (one.record.image, one.caption, f"{one.right:.0%} right · {one.record.image.name}")
-            for one in found[:worst]
-        ]
+        rows = [(one.file, one.caption, f"{one.right:.0%} right · {one.file.name}") for one in found[:worst]]
         try:
             caption_sheet(rows).save(sheet)
         # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
         except (OSError, ValueError) as error:
             raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
         err.print(f"drawn to {sheet}")
-    shown = tuple(
-        CaptionShown(file=one.record.image, caption=one.caption, loss=one.loss, right=one.right)
-        for one in found[:worst]
+    return SuspiciousCaptions(
+        run=folder, split=split, captions=len(found), wrong=wrong, worst=tuple(found[:worst])
     )
-    return SuspiciousCaptions(run=folder, split=split, captions=len(found), wrong=wrong, worst=shown)
 
 
 @command(app, "people")
@@ -178,7 +196,7 @@ def people_command(
     workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
 ) -> PeopleDrawn:
     """Draw people and describe them, in the form of CUHK-PEDES."""
-    from limner.demo.people import generate_people
+    from limner.people import generate_people
 
     with counting("people") as progress:
         summary = generate_people(
@@ -196,13 +214,7 @@ def people_command(
         # the next command's argument, as it is to be typed
         f"use it as cuhk-pedes:{folder}"
     )
-    return PeopleDrawn(
-        folder=folder,
-        identities=summary.identities,
-        images=summary.images,
-        sentences=summary.sentences,
-        drawn=summary.drawn,
-    )
+    return PeopleDrawn.model_validate(summary, from_attributes=True)
 
 
 @command(app, "triplets")
@@ -214,7 +226,7 @@ def triplets_command(
     workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
 ) -> TripletsDrawn:
     """Draw near-twins of generated people, each with one change, and sentences that ask for it, in the form of CIRR."""
-    from limner.demo.triplets import draw_triplets
+    from limner.people import draw_triplets
 
     with counting("people") as progress:
         summary = draw_triplets(

@@ -13,7 +13,7 @@ import typer
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import SetOption
-from limner.cli.schemas import DemoSummary
+from limner.documented import Result
 
 if TYPE_CHECKING:
     from limner.training.log import Event
@@ -21,7 +21,22 @@ if TYPE_CHECKING:
 app = group("Demo.")
 
 _PEOPLE = 1800
-"""The same value as in `limner.demo.walkthrough`, whose import takes torch; a test compares them."""
+"""The same value as in `limner.cli.walkthrough`, whose import takes torch; a test compares them."""
+
+
+class DemoSummary(Result):
+    """The measures of the demo."""
+
+    store: Path
+    """Store that can be searched now."""
+    sentence: str
+    """A description that finds its person there."""
+    text_to_image: float
+    """R@1 in percent, on people that training has not seen; one seed (docs/results.md has the mean of three)."""
+    colours: float
+    """R@1 of comparing colours alone."""
+    minutes: float
+    """How long it took."""
 
 
 @command(app, "demo")
@@ -38,9 +53,8 @@ def demo_command(
 
     Run again, it continues where it stopped. It overwrites only files of an earlier demo.
     """
-    from limner.demo.walkthrough import Screen, run_demo
+    from limner.cli.walkthrough import Screen, run_demo
 
-    # passed in, since `limner.demo` lies below the command line and must not import it
     screen = Screen(say=out.print, counting=counting, counting_each=counting_each, training=_training)
     done = run_demo(folder, settings or [], identities, screen)
     out.print(f"Done in {done.minutes:.1f} minutes. Try:")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from limner.cli.cluster import connected_to, encoded_by
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import (
@@ -32,24 +33,30 @@ from limner.cli.options import (
     Report as ReportFile,
 )
 from limner.cli.options import precision as chosen_precision
-from limner.cli.schemas_of_measures import (
-    ComposedMeasures,
-    EvaluationReport,
-    ExplanationsReport,
-    TransferReport,
-    of_report,
-)
 from limner.durable import write_text
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
-    from limner.evaluation.report import Report
+    from limner.evaluation.composed import ComposedReport
+    from limner.evaluation.explanations import ExplanationReport
+    from limner.evaluation.report import Report, TransferReport
     from limner.evaluation.reranking import First
 
 app = group("Evaluate.")
 
 
-@command(app, "evaluate")
+_HOW = "--split --stage --report --precision --cpu"
+
+
+@command(
+    app,
+    "evaluate",
+    Conflict(needs="--data --on --composed"),
+    Conflict("--submission", needs="--composed"),
+    Conflict("--composed", only=f"{_HOW} --submission"),
+    Conflict("--on", only=f"{_HOW} --protocol --rerank --cluster"),
+    Conflict("--explanations", only=f"{_HOW} --data"),
+)
 def evaluate_command(
     run: RunFolder,
     data: Annotated[
@@ -104,7 +111,7 @@ def evaluate_command(
     precision: Arithmetic = None,
     cpu: Cpu = False,
     cluster: ClusterAddress = None,
-) -> EvaluationReport | ExplanationsReport | TransferReport | ComposedMeasures:
+) -> "Report | ExplanationReport | TransferReport | ComposedReport":
     """Measure a run in both directions."""
     from limner.data.readers import open_dataset
     from limner.evaluation.arrays import Results
@@ -117,9 +124,6 @@ def evaluate_command(
     from limner.inference.evaluate_run import evaluate_run
     from limner.inference.learnt_images import knows_what_it_learnt
 
-    # before hours of encoding
-    if report_file is not None and not report_file.parent.is_dir():
-        raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
     # how a run is loaded, whatever is measured of it
     how: dict[str, Any] = {
         "stage": stage,
@@ -129,34 +133,11 @@ def evaluate_command(
     if composed is not None:
         from limner.cli.composed_queries import evaluate_composed_queries
 
-        others = (data, on, protocol, measures, folds, rerank, save, trec, per_query, cluster)
-        if explanations or any(option is not None for option in others):
-            raise SettingsError(
-                "--composed: goes with --split, --stage, --report, --submission, --precision and --cpu; the rest is of "
-                "other queries"
-            )
         return evaluate_composed_queries(run, composed, split, report_file, submission, how)
-    if submission is not None:
-        raise SettingsError("--submission: goes with --composed")
-    if (data is None) == (on is None):
-        raise SettingsError(
-            "give a dataset by --data FORMAT:PATH, or several by --on, with commas between them"
-        )
     if on is not None:
-        if explanations or any(option is not None for option in (measures, folds, save, trec, per_query)):
-            raise SettingsError(
-                "--on: goes with --split, --stage, --protocol, --rerank, --report, --precision, --cpu and --cluster; "
-                "the rest is of one set"
-            )
         return _transfer(run, on, split, how, protocol, first(rerank), report_file, cluster=cluster)
     assert data is not None
     if explanations:
-        given = (protocol, measures, folds, rerank, save, trec, per_query, cluster)
-        if any(option is not None for option in given):
-            raise SettingsError(
-                "--explanations: goes with --data, --split, --stage, --report, --precision and --cpu; the rest is of "
-                "rankings"
-            )
         return _explanations(run, data, split, how, report_file)
     if per_query is not None:
         expect_writable(per_query)
@@ -208,7 +189,7 @@ def evaluate_command(
         # of the ranking that is reported: after re-ranking, and as the protocol has it
         write_trec(ranked_by.applied(kept[0]), trec, depth)
         out.print(f"runs and qrels in {trec}")
-    return of_report(report)
+    return report
 
 
 def _transfer(
@@ -221,11 +202,11 @@ def _transfer(
     report_file: Path | None,
     *,
     cluster: str | None,
-) -> TransferReport:
+) -> "TransferReport":
     """Measure a run on several datasets; what it has learnt from is refused in each."""
     from limner.data.readers import open_dataset
     from limner.evaluation.protocols import find_protocol
-    from limner.evaluation.report import render_transfer
+    from limner.evaluation.report import TransferReport, render_transfer
     from limner.inference import load_model
     from limner.inference.evaluate_run import evaluate_run
     from limner.inference.learnt_images import knows_what_it_learnt
@@ -251,11 +232,7 @@ def _transfer(
             _say_what_was_seen(reports[source], split, known=knows_what_it_learnt(loaded))
     trained_on = loaded.description["data"]["source"]
     out.print(render_transfer(reports, f"{run}, trained on {trained_on} · {split}"))
-    result = TransferReport(
-        run=run,
-        trained_on=trained_on,
-        datasets={source: of_report(report) for source, report in reports.items()},
-    )
+    result = TransferReport(run=run, trained_on=trained_on, datasets=reports)
     if report_file is not None:
         write_text(report_file, result.model_dump_json(indent=2) + "\n")
     return result
@@ -263,13 +240,13 @@ def _transfer(
 
 def _explanations(
     run: Path, data: str, split: str, how: dict[str, Any], report_file: Path | None
-) -> ExplanationsReport:
+) -> "ExplanationReport":
     """Measure the explanations of a run."""
     from limner.data.readers import open_dataset
-    from limner.demo.people.truth import truth_of
     from limner.evaluation.explanations import render
     from limner.inference import load_model
     from limner.inference.evaluate_explanations import evaluate_explanations
+    from limner.people import truth_of
 
     loaded = load_model(run, **how)
     dataset = open_dataset(data).split(split)
@@ -279,7 +256,7 @@ def _explanations(
     _say_looks(report.provenance, split)
     if report_file is not None:
         write_text(report_file, report.to_json())
-    return ExplanationsReport.model_validate(report.to_dict())
+    return report
 
 
 def _say_what_was_seen(report: "Report", split: str, *, known: bool) -> None:

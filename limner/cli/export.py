@@ -5,17 +5,16 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
-from limner.cli.options import RunFolder, Stage
-from limner.cli.schemas_of_exports import ExportedRun
+from limner.cli.options import RunFolder, Stage, chosen
 from limner.durable import expect_new, write_text
-from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from limner.data.records import Dataset
     from limner.export.int8 import CalibrationRows
-    from limner.export.report import Exported, ExportReport
+    from limner.export.report import Exported, ExportedRun, ExportReport
     from limner.export.run import ExportFormat
     from limner.export.split_report import Recall
     from limner.inference import TrainedModel
@@ -34,7 +33,7 @@ _CALIBRATED = 32
 """Training pictures by which int8 chooses its scales."""
 
 
-@command(app, "export")
+@command(app, "export", Conflict("--int8", needs="--data", why="its scales are measured on pictures"))
 def export_command(
     run: RunFolder,
     out_folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the export.")],
@@ -57,7 +56,7 @@ def export_command(
     ] = None,
     split: Annotated[str, typer.Option(help="Split of --data to measure on.")] = "val",
     stage: Stage = None,
-) -> ExportedRun:
+) -> "ExportedRun":
     """Write a run's two towers for ONNX Runtime, OpenVINO, sentence-transformers or immich.
 
     `limner search` and `limner serve` take an export in onnx or openvino as --run, and then need no torch; it holds the
@@ -65,16 +64,12 @@ def export_command(
     time.
     """
     from limner.data.readers import open_dataset
+    from limner.export.report import REPORT_FILE, ExportedRun
     from limner.export.run import FORMATS, export_run
     from limner.export.sessions import openvino_has_bf16
     from limner.inference import load_model
 
-    if form not in FORMATS:
-        raise SettingsError(f"--format: expected {', '.join(FORMATS)}, got {form[:40]!r}")
-    if int8 and data is None:
-        raise SettingsError(
-            "--int8: its scales are measured on training pictures; name a dataset with --data"
-        )
+    chosen("--format", form, FORMATS)
     # before the model is loaded
     expect_new(out_folder, "the export")
     dataset = None if data is None else open_dataset(data)
@@ -94,8 +89,6 @@ def export_command(
     precision = "int8" if int8 else "bf16" if bf16 else "fp32"
     report = _report(model, out_folder, form, precision, dataset, split)
     if report is not None:
-        from limner.export.report import REPORT_FILE
-
         write_text(out_folder / REPORT_FILE, report.model_dump_json(indent=2) + "\n")
         _print(out_folder, report)
         if bf16 and not openvino_has_bf16():
@@ -109,7 +102,7 @@ def export_command(
     if form == "immich":
         # immich's database takes the width of an embedding from the model's name
         out.print(f"next: give it the name of an OpenCLIP model of {model.dim} numbers (docs/export.md)")
-    return ExportedRun(folder=out_folder, format=form, report=report and report.model_dump(mode="json"))
+    return ExportedRun(folder=out_folder, format=form, report=report)
 
 
 def _calibration(model: "TrainedModel", dataset: "Dataset") -> "CalibrationRows":

@@ -8,8 +8,8 @@ import typer
 
 from limner.cli.console import out, say_looks, working
 from limner.cli.contract import command, group
-from limner.cli.options import Cpu, DataSource, RunFolder, Stage, device
-from limner.cli.schemas import CorrelationFigure, FigureFiles
+from limner.cli.options import Cpu, DataSource, RunFolder, Stage, chosen, device
+from limner.documented import Result
 from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -39,6 +39,22 @@ Out = Annotated[
 Split = Annotated[str, typer.Option(help="Split to draw from.")]
 Titles = Annotated[list[str] | None, typer.Option("--title", help="Name in the figure, one for each file.")]
 Seed = Annotated[int, typer.Option(help="Another seed draws other items.")]
+
+
+class FigureFiles(Result):
+    """A figure that was drawn."""
+
+    files: tuple[Path, ...]
+    """Its files."""
+
+
+class CorrelationFigure(FigureFiles):
+    """A figure of correlations, with what it shows as numbers."""
+
+    backbone: float
+    """Mean correlation of two pictures by the backbone's features."""
+    embedding: float
+    """Mean correlation of two pictures by their embeddings."""
 
 
 @command(app, "training")
@@ -233,8 +249,7 @@ def words_command(
     from limner.inference.word_effects import METHODS
 
     # before the model is loaded
-    if method not in METHODS:
-        raise SettingsError(f"--method: expected {', '.join(METHODS)}, got {method[:40]!r}")
+    chosen("--method", method, METHODS)
     loaded = load_model(run, stage=stage, device=device(cpu))
     found = word_bars.word_weights(loaded, image, sentence, method, each_word=each_word)
     return _write(word_bars.weights_figure(found, sentence, method), file)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from limner.cli.cluster import connected_to, workers_for
+from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import (
@@ -23,8 +24,8 @@ from limner.cli.options import (
 )
 from limner.cli.options import engine as chosen_engine
 from limner.cli.options import precision as chosen_precision
-from limner.cli.schemas import Indexed, SentencesIndexed
 from limner.errors import DataError, SettingsError
+from limner.wire import IndexReport, SentencesReport
 
 if TYPE_CHECKING:
     from limner.data.records import Dataset
@@ -32,9 +33,8 @@ if TYPE_CHECKING:
     from limner.inference import TrainedModel
     from limner.search.batch_look import Workers
     from limner.search.sentences import Sentence
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
     from limner.types import Encoder
-    from limner.wire import IndexReport, SentencesReport
 
 app = group("Index.")
 
@@ -44,7 +44,26 @@ _BATCH = 256
 """Pictures that are decoded and encoded together."""
 
 
-@command(app, "index")
+class Indexed(IndexReport):
+    """The result of `limner index`, counted in images."""
+
+    store: str
+    """The store."""
+    pictures: int
+    """Its content now."""
+
+
+class SentencesIndexed(SentencesReport):
+    """The result of `limner index-sentences`."""
+
+    store: str
+    """The store."""
+    sentences: int
+    """Its content now."""
+
+
+# the file names the pictures, and no model runs
+@command(app, "index", Conflict("--vectors", only="--metadata"))
 def index_command(
     run: Annotated[
         Path,
@@ -102,23 +121,6 @@ def index_command(
     STORE/model, unless --no-model is given, and notes its arithmetic, in which it goes on.
     """
     if vectors is not None:
-        needless = {
-            "pictures": pictures,
-            "--data": data,
-            "--split": split,
-            "--regions or --no-regions": regions is not None,
-            "--no-model": no_model,
-            "--stage": stage,
-            "--batch": batch != _BATCH,
-            "--engine": engine != "torch",
-            "--precision": precision,
-            "--cpu": cpu,
-            "--cluster": cluster,
-        }
-        if given := [name for name, value in needless.items() if value]:
-            raise SettingsError(
-                f"--vectors: the file names the pictures, and no model runs; leave out {given[0]}"
-            )
         return _index_vectors(str(run), store, vectors, metadata)
     from limner.data.readers import open_dataset
     from limner.search.index import check_arguments, index_pictures
@@ -153,7 +155,7 @@ def index_command(
                 )
     _say(summary, store, len(opened))
     _say_unused(summary, metadata)
-    return _indexed(summary, store, len(opened))
+    return Indexed(store=str(store), pictures=len(opened), **dict(summary))
 
 
 def _index_vectors(name: str, store: Any, vectors: Path, metadata: Path | None) -> Indexed:
@@ -167,10 +169,10 @@ def _index_vectors(name: str, store: Any, vectors: Path, metadata: Path | None) 
         summary = index_vectors(opened, given, metadata=notes, progress=progress)
     _say(summary, store, len(opened))
     _say_unused(summary, metadata)
-    return _indexed(summary, store, len(opened))
+    return Indexed(store=str(store), pictures=len(opened), **dict(summary))
 
 
-def _say_unused(summary: "IndexReport", metadata: Path | None) -> None:
+def _say_unused(summary: IndexReport, metadata: Path | None) -> None:
     # a store without its metadata looks whole until a condition finds nothing
     if summary.unused_metadata:
         err.print(
@@ -192,10 +194,10 @@ def _open(
     run: Path, store: Any, how: dict[str, Any], *, keep_model: bool, **options: Any
 ) -> "tuple[TrainedModel | ExportedModel, StoreFiles]":
     from limner.search.open_source import open_source
-    from limner.search.store_path import is_remote
+    from limner.store.path import is_remote
 
     encoder, opened = open_source(run, store, keep_model=keep_model, **how, **options)
-    if keep_model and is_remote(store) and not opened.has_table:
+    if keep_model and is_remote(store) and opened.rows.changed_at() is None:
         # told once, when the store is new: on a disk it would hold the model
         err.print(
             f"{store}: an object storage holds no model; the store needs the run {opened.run} where it is"
@@ -210,7 +212,7 @@ def _index_dataset(
     split: str | None,
     batch: int,
     workers: "Workers | None",
-) -> "IndexReport":
+) -> IndexReport:
     from limner.search.index_dataset import index_dataset
 
     with counting_each("pictures") as progress:
@@ -249,15 +251,7 @@ def index_sentences_command(
         f"{store}: {len(opened)} sentences; {summary.added} added, {summary.unchanged} unchanged, "
         f"{len(summary.unknown)} left out, {summary.removed} removed"
     )
-    return SentencesIndexed(
-        store=str(store),
-        sentences=len(opened),
-        added=summary.added,
-        unchanged=summary.unchanged,
-        unknown=summary.unknown,
-        removed=summary.removed,
-        cut=summary.cut,
-    )
+    return SentencesIndexed(store=str(store), sentences=len(opened), **dict(summary))
 
 
 def _sentences(data: str, split: str | None) -> "list[Sentence]":
@@ -306,7 +300,7 @@ def reindex_command(
     Their metadata are copied; the old store is not changed. Run again, it adds what has come meanwhile.
     """
     from limner.search.index import reindex
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
     with connected_to(cluster) as connection:
         # before the model: a store that is not there costs no loading
@@ -325,10 +319,10 @@ def reindex_command(
         out.print(f"{summary.others} deleted that {store} does not hold")
     elif summary.others:
         err.print(f"{summary.others} pictures of {new} are not in {store}; --delete takes them out")
-    return _indexed(summary, new, len(opened))
+    return Indexed(store=str(new), pictures=len(opened), **dict(summary))
 
 
-def _say(summary: "IndexReport", folder: object, pictures: int) -> None:
+def _say(summary: IndexReport, folder: object, pictures: int) -> None:
     # a broken disk may skip thousands; the count in the last line must stay in sight
     for path, reason in summary.skipped[:_SHOWN]:
         err.print(f"skipped {path}: {reason}")
@@ -352,7 +346,7 @@ def _say(summary: "IndexReport", folder: object, pictures: int) -> None:
         )
 
 
-def _passed_over(summary: "IndexReport") -> str:
+def _passed_over(summary: IndexReport) -> str:
     from limner.search.find_pictures import hint, told
 
     passed = dict(summary.passed_over)
@@ -361,25 +355,9 @@ def _passed_over(summary: "IndexReport") -> str:
     return f", {sum(passed.values())} passed over ({told(passed)})" if passed else ""
 
 
-def _say_left_out(report: "SentencesReport") -> None:
+def _say_left_out(report: SentencesReport) -> None:
     # a line of a text file may be as long as the file, hence the cut
     for text in report.unknown[:_SHOWN]:
         err.print(f"left out, the model knows no word of it: {text[:120]}")
     if report.cut:
         err.print(f"{report.cut} sentences are longer than the model reads, and lost their end")
-
-
-def _indexed(summary: "IndexReport", folder: object, pictures: int) -> Indexed:
-    return Indexed(
-        store=str(folder),
-        pictures=pictures,
-        added=summary.added,
-        updated=summary.updated,
-        unchanged=summary.unchanged,
-        skipped=summary.skipped,
-        passed_over=summary.passed_over,
-        unused_metadata=summary.unused_metadata,
-        forgotten=summary.forgotten,
-        others=summary.others,
-        sentences=summary.sentences,
-    )

@@ -7,14 +7,64 @@ import typer
 
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
-from limner.cli.schemas import Imported, ModelListed, ModelsListed
+from limner.documented import Result
 from limner.errors import SettingsError
 
 app = group("Models.")
 
 
+class ModelListed(Result):
+    """A pretrained model as `limner models` has it."""
+
+    name: str
+    """The name that `limner import` and `limner index` take."""
+    parameters: int
+    """Millions, of both towers."""
+    dim: int
+    """Width of the embedding."""
+    side: int
+    """Pixels of the square that its image tower reads."""
+    languages: str
+    """As its authors state them."""
+    licence: str
+    """As its authors state it; read the model's own card before use."""
+    flickr30k: tuple[float, float] | None
+    """Zero-shot R@1 on Flickr30k's test set in per cent, image→text and text→image."""
+    mscoco: tuple[float, float] | None
+    """Zero-shot R@1 on MSCOCO's 5K test set in per cent, image→text and text→image."""
+    source: str
+    """Where the figures stand."""
+    trained_on: str
+    """Its training data, as its card names them."""
+    here: bool
+    """True if it is in the local cache."""
+
+
+class Imported(Result):
+    """The result of `limner import`."""
+
+    run: str
+    """The run folder."""
+    source: str
+    """The source that it was made from."""
+    dim: int
+    """Width of the embedding."""
+    height: int | None = None
+    """Pixels of an image as the model reads it; None where sentence-transformers prepares it, as for the next four."""
+    width: int | None = None
+    """Pixels of an image as the model reads it."""
+    words: int | None = None
+    """Tokens of a sentence that are read."""
+    tokens: int | None = None
+    """Size of the tokenizer."""
+    parameters: int | None = None
+    """Weights of both towers."""
+    fingerprint: str
+    """Digest of the model."""
+
+
 @command(app, "models")
-def models_command() -> ModelsListed:
+def models_command() -> list[ModelListed]:
     """List pretrained models that `limner import` and `limner index` take.
 
     "here" says whether a model is in the local cache and can be used offline.
@@ -22,18 +72,7 @@ def models_command() -> ModelsListed:
     from limner.models.known import KNOWN
 
     found = [
-        ModelListed(
-            name=f"hf:{model.name}",
-            parameters=model.parameters,
-            dim=model.dim,
-            side=model.side,
-            languages=model.languages,
-            licence=model.licence,
-            flickr30k=model.flickr30k,
-            mscoco=model.mscoco,
-            source=model.source,
-            here=_is_here(model.name),
-        )
+        ModelListed(**{**vars(model), "name": f"hf:{model.name}", "here": _is_here(model.name)})
         for model in KNOWN
     ]
     for model in found:
@@ -49,7 +88,7 @@ def models_command() -> ModelsListed:
         "\nAny other pair of the same kinds works too, by hf:ORG/NAME or as a folder. The figures are published "
         "zero-shot R@1, image→text | text→image (docs/models.md)."
     )
-    return ModelsListed(found)
+    return found
 
 
 def _is_here(name: str) -> bool:

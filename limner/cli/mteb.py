@@ -6,15 +6,51 @@ from typing import Annotated, Any
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first
+from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first, writable
 from limner.cli.options import precision as chosen_precision
-from limner.cli.schemas_of_measures import LeaderboardMeasures, LeaderboardTask
+from limner.documented import Result
 from limner.durable import write_text
 from limner.errors import SettingsError
 
 app = group("MTEB.")
+
+
+class LeaderboardTask(Result):
+    """Scores of one split and subset of a task of MTEB, from 0 to 1."""
+
+    task: str
+    """MTEB's name of the task."""
+    split: str
+    """The split."""
+    subset: str
+    """The subset, such as a language; "default" of a task without any."""
+    main_score: float
+    """The score that MTEB's own tables show for the task."""
+    scores: dict[str, float]
+    """hit_rate_at_1, which is R@1, and others; {} of a task that is no retrieval."""
+
+
+class LeaderboardMeasures(Result):
+    """The result of `limner mteb`."""
+
+    run: str
+    """The run."""
+    fingerprint: str
+    """Digest of the model."""
+    precision: str
+    """Its arithmetic, fp32 or bf16."""
+    search: bool
+    """True if a store was measured as it is served, False for the embedding alone."""
+    mteb: str
+    """Version of MTEB."""
+    note: str
+    """How recall_at_1 differs from the R@1 of papers."""
+    tasks: list[LeaderboardTask]
+    """The tasks in the order in which they were named."""
+
 
 _NOTE = (
     "hit_rate_at_1 is the R@1 of papers. recall_at_1 is the share of all right answers that stand first: with five "
@@ -22,7 +58,7 @@ _NOTE = (
 )
 
 
-@command(app, "mteb")
+@command(app, "mteb", Conflict("--rerank", needs="--search", why="the embedding alone is measured"))
 def mteb_command(
     run: RunFolder,
     tasks: Annotated[
@@ -31,7 +67,9 @@ def mteb_command(
     ],
     out_file: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write all of MTEB's scores to this JSON file."),
+        typer.Option(
+            "--out", metavar="FILE", callback=writable, help="Write all of MTEB's scores to this JSON file."
+        ),
     ] = None,
     search: Annotated[
         bool,
@@ -55,11 +93,6 @@ def mteb_command(
     names = [name for name in tasks.replace(" ", ",").split(",") if name]
     if not names:
         raise SettingsError("--tasks: name at least one, such as Flickr30kT2IRetrieval")
-    if rerank is not None and not search:
-        raise SettingsError("--rerank: the embedding alone is measured; add --search")
-    # before hours of encoding
-    if out_file is not None and not out_file.parent.is_dir():
-        raise SettingsError(f"{out_file.parent}: there is no such folder to write the results to")
     version = str(library().__version__)
     chosen = find_tasks(names)
     loaded = load_model(run, stage=stage, device=device(cpu), precision=chosen_precision(precision))

@@ -1,7 +1,8 @@
 """Arguments and options that several commands have."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import typer
 
@@ -11,11 +12,13 @@ from limner.errors import SettingsError
 InferenceEngine = Literal["torch", "openvino"]
 Precision = Literal["auto", "fp32", "bf16"]
 
+T = TypeVar("T")
+
 
 def store_folder(given: str) -> Any:
     """Parse the folder of a store."""
     # only where a store is named: s3:// needs libraries that are an extra
-    from limner.search.store_path import store_path
+    from limner.store.path import store_path
 
     return store_path(given)
 
@@ -51,7 +54,6 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; may be repeated."),
 ]
-Report = Annotated[Path | None, typer.Option("--report", help="Write the report to this JSON file, too.")]
 PerQuery = Annotated[
     Path | None,
     typer.Option(
@@ -141,20 +143,35 @@ def device(cpu: bool) -> str | None:
     return "cpu" if cpu else None
 
 
+def chosen(option: str, name: str, known: Iterable[T]) -> T:
+    """The value of an option among those that are known. Raises `SettingsError` for another."""
+    names = list(known)
+    for one in names:
+        if one == name:
+            # and not `name`, which is any text to the type checker
+            return one
+    # cut and quoted: what came may be long, and hold what a terminal obeys
+    raise SettingsError(f"{option}: expected {', '.join(map(str, names))}, got {name[:40]!a}")
+
+
 def engine(name: str) -> InferenceEngine:
     """The engine of `--engine`. Raises `SettingsError` for another name."""
-    for known in get_args(InferenceEngine):
-        if name == known:
-            # the literal itself and not `name`, which is any text to the type checker
-            return known  # type: ignore[no-any-return]
-    raise SettingsError(f"--engine: expected 'torch' or 'openvino', got {name[:40]!r}")
+    return chosen("--engine", name, get_args(InferenceEngine))
 
 
 def precision(name: str | None) -> Precision | None:
     """The value of `--precision`, for `load_model`. Raises `SettingsError` for another name."""
-    if name is None:
-        return None
-    for known in get_args(Precision):
-        if name == known:
-            return known  # type: ignore[no-any-return]
-    raise SettingsError(f"--precision: expected fp32, bf16 or auto, got {name[:40]!r}")
+    return None if name is None else chosen("--precision", name, get_args(Precision))
+
+
+def writable(file: Path | None) -> Path | None:
+    """A file to write, while the command line is read: before hours of work. Raises `SettingsError`."""
+    if file is not None and not file.parent.is_dir():
+        raise SettingsError(f"{file.parent}: there is no such folder to write {file.name} to")
+    return file
+
+
+Report = Annotated[
+    Path | None,
+    typer.Option("--report", callback=writable, help="Write the report to this JSON file, too."),
+]

@@ -8,7 +8,7 @@ import typer
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Stage
-from limner.cli.schemas import Result
+from limner.documented import Result
 from limner.durable import read_json
 from limner.errors import SettingsError
 

@@ -3,18 +3,43 @@
 from typing import Annotated
 
 import typer
+from pydantic import JsonValue
 
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.cli.options import SetOption
-from limner.cli.schemas import RecipeList, RecipeListed, RecipeShown, TableList, TableListed
+from limner.documented import Result
 from limner.recipes.registry import all_recipes, get_recipe
 
 app = group("List and show the recipes that `limner train` knows.")
 
 
+class RecipeListed(Result):
+    """A recipe as `limner recipes list` has it."""
+
+    name: str
+    """A recipe in the list."""
+    group: str
+    """The task that it is for."""
+    about: str
+    """One line."""
+    data: tuple[str, ...]
+    """Formats of the sets that it is for; docs/terms.md has their terms."""
+
+
+class TableListed(Result):
+    """A table as `limner recipes tables` has it."""
+
+    name: str
+    """A table in the list."""
+    title: str
+    """Paper, number and subject."""
+    recipe: str
+    """The recipe that its rows change unless `--recipe` names another."""
+
+
 @command(app, "list")
-def list_command() -> RecipeList:
+def list_command() -> list[RecipeListed]:
     """Print each recipe's name and one line about it, by what it is for."""
     recipes = all_recipes()
     width = max(map(len, recipes))
@@ -23,19 +48,17 @@ def list_command() -> RecipeList:
         for name, listed in recipes.items():
             if listed.group == heading:
                 out.print(f"  {name:<{width}}  {listed.about}")
-    return RecipeList(
-        [
-            RecipeListed(name=name, group=listed.group, about=listed.about, data=listed.data)
-            for name, listed in recipes.items()
-        ]
-    )
+    return [
+        RecipeListed(name=name, group=listed.group, about=listed.about, data=listed.data)
+        for name, listed in recipes.items()
+    ]
 
 
 @command(app, "show")
 def show_command(
     recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a .json file of one.")],
     settings: SetOption = None,
-) -> RecipeShown:
+) -> dict[str, JsonValue]:
     """Print a recipe's whole configuration as JSON, and on stderr the terms of the data that it is for."""
     from limner.data.terms import TERMS
     from limner.recipes.change import change
@@ -48,17 +71,15 @@ def show_command(
     listed = all_recipes().get(chosen.name)
     for name in () if listed is None else listed.data:
         err.print(f"terms of {TERMS[name].line()} (docs/terms.md)")
-    return RecipeShown(chosen.model_dump(mode="json"))
+    return chosen.model_dump(mode="json")
 
 
 @command(app, "tables")
-def tables_command() -> TableList:
+def tables_command() -> list[TableListed]:
     """Print the tables of the papers that `limner ablate` trains."""
     from limner.recipes.ablations import TABLES
 
     width = max(map(len, TABLES))
     for name, table in TABLES.items():
         out.print(f"{name:<{width}}  {table.title}")
-    return TableList(
-        [TableListed(name=name, title=table.title, recipe=table.recipe) for name, table in TABLES.items()]
-    )
+    return [TableListed(name=name, title=table.title, recipe=table.recipe) for name, table in TABLES.items()]

@@ -15,7 +15,7 @@ from limner.cli.interrupts import check
 class LazyGroup(TyperGroup):
     """A group whose commands are those of `COMMANDS`; `--help` imports none of them.
 
-    Before, one module imported every command, and with them torch, LanceDB and the web server: `limner --help` took
+    Before, one module imported every command, and with them torch, a database and the web server: `limner --help` took
     4.7 s of CPU time.
     """
 

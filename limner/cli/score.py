@@ -1,28 +1,34 @@
 """`limner score`: measure somebody else's results under limner's definitions."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import out, working
 from limner.cli.contract import command, group
-from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, Report, Trec
-from limner.cli.schemas_of_measures import EvaluationReport, TiedFigure, TrecReport, of_report
+from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, Trec
+from limner.cli.options import Report as ReportFile
 from limner.durable import write_text
-from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from limner.evaluation.trec import RunMeasures
+    from limner.evaluation.report import Report
+    from limner.evaluation.trec import TrecReport
 
 app = group("Score.")
 
 
-@command(app, "score")
+@command(
+    app,
+    "score",
+    Conflict(
+        "--qrels", without="--trec --protocol --folds --cosine", why="is for a TREC run, others for arrays"
+    ),
+)
 def score_command(
     file: Annotated[
         Path,
@@ -38,8 +44,8 @@ def score_command(
     trec: Trec = None,
     depth: Depth = 1000,
     per_query: PerQuery = None,
-    report_file: Report = None,
-) -> EvaluationReport | TrecReport:
+    report_file: ReportFile = None,
+) -> "Report | TrecReport":
     """Measure somebody else's embeddings, scores or TREC run."""
     from limner.evaluation.arrays import read_results
     from limner.evaluation.measures import STANDARD
@@ -49,31 +55,23 @@ def score_command(
     from limner.evaluation.report import render
     from limner.evaluation.results_table import ENDINGS, read_results_table
     from limner.evaluation.scores import Overlap
-    from limner.evaluation.trec import expect_one_ranking, score_run, write_trec
+    from limner.evaluation.trec import expect_one_ranking, file_facts, score_run, write_trec
     from limner.inference.provenance import versions
 
     chosen = None if measures is None else parse_measures(measures)
     # before the ranking: 100,000 pictures and 500,000 sentences took twenty minutes (docs/log/2026-11-22.md)
-    if report_file is not None and not report_file.parent.is_dir():
-        raise SettingsError(f"{report_file.parent}: there is no such folder to write the report to")
     if per_query is not None:
         expect_writable(per_query)
     if qrels is not None:
-        # a TREC run is ranked already, and holds no embeddings
-        if trec is not None or folds is not None or cosine or protocol is not None:
-            raise SettingsError(
-                "--trec, --protocol, --folds and --cosine are for arrays, and --qrels is for a TREC run"
-            )
         if chosen is not None and measures == "all":  # a run has the scores of its first items alone
             chosen = [measure for measure in chosen if not isinstance(measure, Overlap)]
-        found = score_run(file, qrels, STANDARD if chosen is None else chosen)
+        found = score_run(file, qrels, STANDARD if chosen is None else chosen).replace(versions=versions())
         out.print(_table(found, file))
         if per_query is not None:
             write_queries(per_query, {"as given": found.per_query})
-        measured = _result(found, file, qrels)
         if report_file is not None:
-            write_text(report_file, json.dumps(measured.model_dump(), indent=2) + "\n")
-        return measured
+            write_text(report_file, json.dumps(found.model_dump(), indent=2) + "\n")
+        return found
     # arrays have no format to tell the protocol by
     rules = find_protocol(protocol or "plain")
     if trec is not None:
@@ -87,8 +85,7 @@ def score_command(
             results,
             chosen,
             folds=folds,
-            # the digest, since files of results are overwritten under their old names
-            provenance={"file": file.name, "sha256": _sha256(file), "versions": versions()},
+            provenance={**file_facts(file), "versions": versions()},
         )
     out.print(render(report))
     if report_file is not None:
@@ -99,10 +96,10 @@ def score_command(
         # as the protocol ranks them, so that trec_eval finds the report's figures
         write_trec(rules.applied(results), trec, depth)
         out.print(f"runs and qrels in {trec}")
-    return of_report(report)
+    return report
 
 
-def _table(found: "RunMeasures", file: Path) -> "Table":
+def _table(found: "TrecReport", file: Path) -> "Table":
     from rich.table import Table
 
     from limner.evaluation.report import said_of_chance, shown
@@ -110,43 +107,18 @@ def _table(found: "RunMeasures", file: Path) -> "Table":
     table = Table(title=file.name)
     remarks = []
     # stated, since the figures are means over the other queries
-    if found.without_match:
-        remarks.append(f"{found.without_match:,} queries without a true match are not scored")
+    if without := found.counts["queries_without_match"]:
+        remarks.append(f"{without:,} queries without a true match are not scored")
     if found.ties:
         listed = (
             f"{name} of {of.queries:,} (at random: {of.expected:.1f})" for name, of in found.ties.items()
         )
         remarks.append(f"ties decide {', '.join(listed)}")
     if chance := said_of_chance({"": found.chance}):
-        remarks.append(f"{chance} (rankings of all {found.items:,} items that run and qrels name)")
+        remarks.append(f"{chance} (rankings of all {found.counts['items']:,} items that run and qrels name)")
     table.caption = "; ".join(remarks) or None
     table.add_column("measure")
-    table.add_column(f"{found.queries:,} queries", justify="right")
+    table.add_column(f"{found.counts['queries']:,} queries", justify="right")
     for name, value in found.values.items():
         table.add_row(name, shown(name, value))
     return table
-
-
-def _result(found: "RunMeasures", run: Path, qrels: Path) -> TrecReport:
-    from limner.inference.provenance import versions
-
-    return TrecReport(
-        run={"file": run.name, "sha256": _sha256(run)},
-        qrels={"file": qrels.name, "sha256": _sha256(qrels)},
-        counts={
-            "queries": found.queries,
-            "queries_without_match": found.without_match,
-            "items": found.items,
-        },
-        values=found.values,
-        chance=found.chance,
-        ties={name: TiedFigure(**vars(tied)) for name, tied in found.ties.items()},
-        curves={name: curve.to_dict() for name, curve in found.curves.items()},
-        versions=versions(),
-    )
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        # in pieces: the file may be larger than memory
-        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -3,54 +3,91 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from limner.cli.conflicts import Conflict
 from limner.cli.console import err, out
-from limner.cli.contract import as_json, command, group
-from limner.cli.options import Cpu, MovedRun, Rerank, StoreFolder, device, first
-from limner.cli.schemas import QueryAnswer
-from limner.cli.search_queries import answer_queries, answer_vectors
+from limner.cli.contract import command, group
+from limner.cli.options import Cpu, MovedRun, StoreFolder, chosen, device, first
+from limner.cli.search_queries import QueryAnswer, answer_queries, answer_vectors
+from limner.cli.setting_options import given, with_options
 from limner.errors import DataError, SettingsError
+from limner.requests import SearchRequest
 from limner.wire import Answer, Explanation, Hit, SentencesAnswer, WordMethodName
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from limner.requests import SearchRequest
     from limner.search.engine import Engine
 
 app = group("Search.")
 
+_CONDITIONS = "--offset --where --after --before"
 _BAR = 24
 """Characters of the longest bar."""
 
 
-@command(app, "search", schema=Answer | SentencesAnswer | QueryAnswer)
+class SearchSettings(SearchRequest):
+    """The options of `limner search`: those of a request, and what is done with the answer."""
+
+    image: Path | None = None
+    """Search by this picture; beside a text, by both together."""
+
+    like: str | None = None
+    """Search by a picture of the store: its path, or its key."""
+
+    sentences: bool = False
+    """Find sentences of the store in place of pictures."""
+
+    sheet: Path | None = None
+    """Draw the ranked pictures into this file."""
+
+    truth: str | None = None
+    """The identity that is right: frames its pictures green, others red."""
+
+    queries: str | None = None
+    """Answer each line of a file, or of stdin (-): a text, or NAME, a tab and a text."""
+
+    vectors: Path | None = None
+    """Search by the embeddings of another program, in an .npz file: an array sentences, a row a query; as --queries."""
+
+    format: Literal["jsonl", "csv", "trec"] = "jsonl"
+    """Form of the answers to --queries: one answer a line, one hit a line, or a TREC run."""
+
+    names: Literal["path", "id"] = "path"
+    """With --format trec: pictures by their path, which is usual, or by their key."""
+
+    def _check_subject(self) -> None:
+        if self.queries is None and self.vectors is None:
+            super()._check_subject()
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The options that are the request's."""
+        return {name: getattr(self, name) for name in SearchRequest.model_fields}
+
+
+@command(
+    app,
+    "search",
+    Conflict(
+        "--explain", needs="--json --queries", why="comes with --json; `limner explain` says what a word adds"
+    ),
+    Conflict("--truth", needs="--sheet", why="frames the pictures of a sheet"),
+    Conflict("--sentences", only="TEXT --image --like --text-weight -k --run --cpu"),
+    Conflict("--queries", without="TEXT --sheet", why="the texts are in the file"),
+    Conflict("--vectors", only=f"-k {_CONDITIONS} --group --right --wrong --format --names --run --cpu"),
+    Conflict("--format", needs="--queries --vectors", why="is of many answers"),
+    Conflict("--format=csv", without="--json", why="CSV is no JSON"),
+    Conflict("--format=trec", without="--json", why="a TREC run is no JSON"),
+    Conflict("--names", needs="--format=trec", why="is of a TREC run; others have path and id"),
+    schema=Answer | SentencesAnswer | QueryAnswer,
+)
+@with_options(SearchSettings, "text", "marks", bare=True)
 def search_command(
+    context: Any,
     store: StoreFolder,
     text: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
-    k: Annotated[int, typer.Option("-k", help="How many pictures or groups, at least 1.")] = 10,
-    image: Annotated[
-        Path | None, typer.Option(help="Search by this picture; beside a text, by both together.")
-    ] = None,
-    like: Annotated[
-        str | None, typer.Option(help="Search by a picture of the store: its path, or its key.")
-    ] = None,
-    text_weight: Annotated[
-        float | None,
-        typer.Option(
-            help="Weight of the text beside a picture, in [0, 1]; the picture has the rest. Without it, a run "
-            "that `limner compose` has taught reads both as one sentence, others take 0.5."
-        ),
-    ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(help="Only pictures that meet this, e.g. camera=3; may be repeated (docs/concepts.md)."),
-    ] = None,
-    after: Annotated[str | None, typer.Option(help="Only pictures taken at this ISO time or later.")] = None,
-    before: Annotated[str | None, typer.Option(help="Only pictures taken before this ISO time.")] = None,
     right: Annotated[
         list[str] | None,
         typer.Option(
@@ -61,112 +98,51 @@ def search_command(
     wrong: Annotated[
         list[str] | None, typer.Option(help="A picture of the store that is wrong, in the same way.")
     ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(help="Only the best of each 'identity', or of pictures that are 'near' equal."),
-    ] = None,
-    sentences: Annotated[
-        bool, typer.Option("--sentences", help="Find sentences of the store in place of pictures.")
-    ] = False,
-    sheet: Annotated[Path | None, typer.Option(help="Draw the ranked pictures into this file.")] = None,
-    truth: Annotated[
-        str | None, typer.Option(help="The identity that is right: frames its pictures green, others red.")
-    ] = None,
-    rerank: Rerank = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="With --json: where the reranker looked, word by word.")
-    ] = False,
-    queries: Annotated[
-        str | None,
-        typer.Option(
-            "--queries",
-            metavar="FILE",
-            help="Answer each line of a file, or of stdin (-): a text, or NAME, a tab and a text.",
-        ),
-    ] = None,
-    vectors: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.npz",
-            help="Search by the embeddings of another program: an array sentences, a row a query; as --queries.",
-        ),
-    ] = None,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="What --queries prints: jsonl (one answer a line), csv (one hit a line) or trec (a TREC run).",
-        ),
-    ] = None,
-    names: Annotated[
-        str | None,
-        typer.Option(help="With --format trec: pictures by their 'path', which is usual, or by their 'id'."),
-    ] = None,
     run: MovedRun = None,
     cpu: Cpu = False,
+    **options: Any,
 ) -> Answer | SentencesAnswer | None:
     """Find the pictures of a store by a description, by a picture, or by both.
 
     With --queries, many descriptions are answered by one process. `--format trec` names pictures by their path, with
     blanks and percent signs as in URLs, or with `--names id` by their key, as the qrels of the search page do.
     """
-    # before the imports below: torch and LanceDB take seconds to load
-    _check(
-        text,
-        sentences=sentences,
-        sheet=sheet,
-        truth=truth,
-        explain=explain,
-        queries=queries,
-        vectors=vectors,
-        form=form,
-        names=names,
+    # before the imports below: torch takes seconds to load
+    asked = SearchSettings.parse(
+        {
+            **given(context, options),
+            "text": text if options["queries"] is None else "",
+            "rerank": first(options["rerank"]),
+        }
     )
-    if vectors is not None:
-        _check_vectors(text, image, like, sheet, queries, sentences=sentences, explain=explain)
-    from limner.requests import SearchRequest
+    from limner.search.store import open_store
 
-    named = None if vectors is None else _named_vectors(vectors)
-    options = {
-        "text": text if queries is None else "",
-        "image": image,
-        "like": like,
-        "text_weight": text_weight,
-        "k": k,
-        "where": where or [],
-        "after": after,
-        "before": before,
-        "group": group,
-        "rerank": first(rerank),
-        "explain": explain,
-    }
-    if named is None:
-        query = SearchRequest.parse(options)
+    named = None
+    if asked.vectors is None:
+        query = SearchRequest.parse(asked.request)
     else:
+        from limner.search.foreign_vectors import read_query_vectors
         from limner.search.query_vectors import PreparedRequest
 
-        query = PreparedRequest.parse({**options, "vector": named[0][1]})
-    # sentences have no metadata to meet conditions, and no regions to re-rank by
-    if sentences and (where or after or before or group or rerank or right or wrong):
-        raise SettingsError("--sentences: goes with a text, --image, --like, -k and --json only")
-    from limner.search.store import open_store
+        named = read_query_vectors(asked.vectors)
+        query = PreparedRequest.parse({**asked.request, "vector": named[0][1]})
 
     engine = open_store(store, run=run, device=device(cpu)).engine
     # now, since a path means nothing without the store
-    if like is not None:
-        query = query.replace(like=_key(engine, like))
+    if asked.like is not None:
+        query = query.replace(like=_key(engine, asked.like))
     if right or wrong:
-        keys, others = ({_key(engine, name) for name in names or []} for names in (right, wrong))
+        keys, others = ({_key(engine, name) for name in names or ()} for names in (right, wrong))
         if both := keys & others:
             raise SettingsError(f"marks: {min(both)!r} is marked both right and wrong")
         query = query.replace(marks={**dict.fromkeys(keys, "right"), **dict.fromkeys(others, "wrong")})
-    if queries is not None:
-        answer_queries(engine, query, queries, form or "jsonl", by_key=names == "id")
+    if asked.queries is not None:
+        answer_queries(engine, query, asked.queries, asked.format, by_key=asked.names == "id")
         return None
     if named is not None:
-        answer_vectors(engine, query, named, form or "jsonl", by_key=names == "id")
+        answer_vectors(engine, query, named, asked.format, by_key=asked.names == "id")
         return None
-    if sentences:
+    if asked.sentences:
         return _sentences(engine, query, store)
     found = engine.answer(query)
     _print(found, store)
@@ -179,58 +155,9 @@ def search_command(
     # a misspelt field is no error, it only meets no picture: so name the fields that exist
     if not found.matching and found.total:
         err.print(_known_fields(engine, query))
-    if sheet is not None:
-        _draw(found, query, truth, sheet)
+    if asked.sheet is not None:
+        _draw(found, query, asked.truth, asked.sheet)
     return found
-
-
-def _check(
-    text: str | None,
-    *,
-    sentences: bool,
-    sheet: Path | None,
-    truth: str | None,
-    explain: bool,
-    queries: str | None,
-    vectors: Path | None,
-    form: str | None,
-    names: str | None,
-) -> None:
-    """Refuse options that have no meaning together, before the model is loaded, which takes seconds."""
-    if explain and not (as_json() or queries):
-        raise SettingsError(
-            # attention is a grid of numbers for each word, of no use as text
-            "--explain: attention comes with --json; `limner explain` says what each word adds"
-        )
-    if truth is not None and sheet is None:
-        raise SettingsError("--truth: frames the pictures of a sheet; name one with --sheet")
-    if sentences and (explain or sheet or truth or queries):
-        raise SettingsError("--sentences: goes with a text, --image, --like, -k and --json only")
-    if queries is not None and (text is not None or sheet is not None):
-        raise SettingsError("--queries: the texts are in the file; leave out the text and --sheet")
-    if form is not None and queries is None and vectors is None:
-        raise SettingsError("--format: is of the answers to --queries FILE and --vectors FILE")
-    if form not in (None, "jsonl", "csv", "trec"):
-        raise SettingsError(f"--format: expected 'jsonl', 'csv' or 'trec', got {form[:40]!r}")
-    # --json promises that stdout is JSON
-    if form in ("csv", "trec") and as_json():
-        what = "a TREC run" if form == "trec" else "CSV"
-        raise SettingsError(f"--format {form}: {what} is no JSON; leave out --json, or take --format jsonl")
-    if names not in (None, "path", "id"):
-        raise SettingsError(f"--names: expected 'path' or 'id', got {names[:40]!r}")
-    if names is not None and form != "trec":
-        raise SettingsError("--names: is of --format trec; the others have path and id")
-
-
-def _check_vectors(text: str | None, *others: object, sentences: bool, explain: bool) -> None:
-    if text is not None or any(other is not None for other in others) or sentences or explain:
-        raise SettingsError("--vectors: goes with -k, conditions, --group, --format and --run only")
-
-
-def _named_vectors(file: Path) -> "list[tuple[str, np.ndarray]]":
-    from limner.search.foreign_vectors import read_query_vectors
-
-    return read_query_vectors(file)
 
 
 @command(app, "explain")
@@ -251,9 +178,7 @@ def explain_command(
     from limner.inference.word_effects import METHODS, within_noise
     from limner.search.store import open_store
 
-    if method not in METHODS:
-        raise SettingsError(f"--method: expected {', '.join(METHODS)}, got {method[:40]!r}")
-
+    chosen("--method", method, METHODS)
     engine = open_store(store, run=run, device=device(cpu)).engine
     found = engine.explain(text, _key(engine, picture), cast(WordMethodName, method))
     sure = "" if found.confidence is None else f", the reranker is sure by {found.confidence:.1%}"
@@ -280,7 +205,7 @@ def explain_command(
 
 def _key(engine: "Engine", name: str) -> str:
     """The key of a picture that is named by its path or its key."""
-    from limner.search.entry import key_of
+    from limner.store.entry import key_of
 
     try:
         # a key first: 32 hex digits are hardly a file's name
@@ -314,9 +239,9 @@ def _named(engine: "Engine", keys: Sequence[str]) -> list[str]:
     return [str(entry.path) if (entry := engine.files.entry(key)) is not None else key for key in keys]
 
 
-def _known_fields(engine: "Engine", query: "SearchRequest") -> str:
+def _known_fields(engine: "Engine", query: SearchRequest) -> str:
     """A hint: the fields that conditions can use, beside the ones that were not found."""
-    from limner.search.metadata_index import OWN
+    from limner.store.metadata_index import OWN
 
     known = [field.name for field in engine.fields()]
     unknown = [condition.name for condition in query.conditions if condition.name not in (*known, *OWN)]
@@ -324,7 +249,7 @@ def _known_fields(engine: "Engine", query: "SearchRequest") -> str:
     return f"{missing}conditions can ask for {', '.join((*OWN, *known))}"
 
 
-def _sentences(engine: "Engine", query: "SearchRequest", store: object) -> SentencesAnswer:
+def _sentences(engine: "Engine", query: SearchRequest, store: object) -> SentencesAnswer:
     found = engine.sentences(query)
     for hit in found:
         of = "" if hit.path is None else f"  [{hit.path}]"
@@ -349,7 +274,7 @@ def _line(hit: Hit) -> str:
     return "  ".join(parts)
 
 
-def _draw(answer: Answer, query: "SearchRequest", truth: str | None, sheet: Path) -> None:
+def _draw(answer: Answer, query: SearchRequest, truth: str | None, sheet: Path) -> None:
     from limner.search.contact_sheet import contact_sheet
 
     # a sheet's heading is the text where a text and a picture were searched by together

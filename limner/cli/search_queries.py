@@ -19,8 +19,9 @@ import typer
 
 from limner.cli.console import err
 from limner.cli.contract import emit
-from limner.cli.schemas import QueryAnswer
+from limner.documented import Result
 from limner.errors import DataError, LimnerError, SettingsError
+from limner.wire import Answer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +37,19 @@ _TOGETHER = 64
 _OF_HIT = ("rank", "id", "path", "identity", "score", "confidence", "probability")
 _COLUMNS = ("query", "text", "good", "error", *_OF_HIT)
 """Columns of `--format csv`."""
+
+
+class QueryAnswer(Result):
+    """One line of `limner search --queries`."""
+
+    query: str
+    """Its name in the file, or its line number."""
+    text: str
+    """The query; "" for a vector."""
+    answer: Answer | None
+    """The answer; null if `error` says why there is none."""
+    error: str | None
+    """The error, e.g. that the model knows no word of it."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import typer
 from limner.cli.console import err, out
 from limner.cli.contract import as_json, command, emit, group
 from limner.cli.options import device, store_folder
-from limner.cli.schemas import Served
 from limner.cli.setting_options import given, with_options
+from limner.documented import Result
 from limner.errors import SettingsError, install_hint
 from limner.server.configuration import AT_START, ServeSettings, read_settings
 
@@ -34,8 +34,20 @@ OwnStore = Annotated[
 ]
 
 
+# with the address, since --port 0 leaves the port to the system
+class Served(Result):
+    """A server that takes requests, printed on one line when it does."""
+
+    store: str
+    """The store."""
+    pictures: int
+    """Pictures in it."""
+    url: str
+    """Address of the search page; `unix:FILE` for a socket file."""
+
+
 @command(app, "serve", schema=Served)
-@with_options(ServeSettings, leave="store")
+@with_options(ServeSettings, "store")
 def serve_command(
     context: Any,
     store: OwnStore = None,

@@ -2,23 +2,26 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from itertools import chain
 from types import NoneType
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 
-from limner.documented import field_docstrings
-from limner.settings import Settings
+from limner.cli.conflicts import is_typed
+from limner.cli.contract import value_name
+from limner.documented import Documented, field_docstrings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def with_options(settings: type[Settings], *, leave: str = "") -> Callable[[F], F]:
-    """Give a function an option for each field in place of its `**options`, but for the field called `leave`.
+def with_options(settings: type[Documented], *leave: str, bare: bool = False) -> Callable[[F], F]:
+    """Give a function an option for each field in place of its `**options`, but for those to `leave` out.
 
-    Its parameter `context` gets typer's context, which `given` needs.
-    Default, limits and help of an option are those of the field; a switch also has its opposite, `--no-NAME`.
+    Its parameter `context` gets typer's context, which `given` needs. Help of an option is the docstring of the field,
+    and so are default and limits; a switch also has its opposite, `--no-NAME`. `bare` options have neither limits nor
+    an opposite, where the class's own rules are to speak and all else is the default.
     """
 
     def described(function: F) -> F:
@@ -35,10 +38,10 @@ def with_options(settings: type[Settings], *, leave: str = "") -> Callable[[F], 
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=field.default,
-                annotation=_hint(name, field, told.get(name, "")),
+                annotation=_hint(name, field, told.get(name, ""), bare),
             )
             for name, field in settings.model_fields.items()
-            if name != leave
+            if name not in leave
         ]
         hints = {one.name: one.annotation for one in (*own, *made)}
         # `limner.cli.contract` reads both
@@ -51,25 +54,34 @@ def with_options(settings: type[Settings], *, leave: str = "") -> Callable[[F], 
 
 def given(context: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the options that stand on the command line."""
-    # by its name: newer versions of typer have a click of their own
-    return {name: value for name, value in options.items() if _source(context, name) == "COMMANDLINE"}
+    return {name: value for name, value in options.items() if is_typed(context, name)}
 
 
-def _source(context: Any, name: str) -> str:
-    source = context.get_parameter_source(name)
-    return "" if source is None else str(source.name)
-
-
-def _hint(name: str, field: FieldInfo, told: str) -> Any:
-    flag = f"--{name.replace('_', '-')}"
-    kind = next((part for part in get_args(field.annotation) if part is NoneType), None)
+def _hint(name: str, field: FieldInfo, told: str, bare: bool) -> Any:
+    flag = f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
+    help = " ".join(told.split("\n\n")[0].split())
     parts = [part for part in get_args(field.annotation) if part is not NoneType]
-    plain = parts[0] if kind is NoneType else field.annotation
+    plain = parts[0] if NoneType in get_args(field.annotation) else field.annotation
+    if bare:
+        return _bare_hint(flag, help, plain, parts)
     # typer has no "more than", so settings that are flags say ge
     limits = {"min": _limit(field, "ge"), "max": _limit(field, "le")} if plain in (int, float) else {}
     flags = f"{flag}/--no-{flag[2:]}" if plain is bool else flag
-    help = told.split("\n\n")[0].replace("\n", " ")
     return Annotated[field.annotation, typer.Option(flags, help=help, **limits)]
+
+
+def _bare_hint(flag: str, help: str, plain: Any, parts: list[Any]) -> Any:
+    if plain is bool:
+        return Annotated[bool, typer.Option(flag, help=help)]
+    if get_origin(plain) is tuple:
+        return Annotated[list[str], typer.Option(flag, help=f"{help.removesuffix('.')}; may be repeated.")]
+    parts = [plain] if get_origin(plain) is Literal else parts
+    if not any(get_origin(one) is Literal for one in parts):
+        kind = get_args(plain)[0] if get_origin(plain) is Annotated else plain
+        # typer knows no other unions, such as a time or its text
+        return Annotated[kind if isinstance(kind, type) else str, typer.Option(flag, help=help)]
+    named = [get_args(one) if get_origin(one) is Literal else (value_name(one),) for one in parts]
+    return Annotated[str, typer.Option(flag, help=help, metavar="|".join(chain(*named)))]
 
 
 def _limit(field: FieldInfo, name: str) -> Any:

@@ -1,16 +1,16 @@
 """`limner site`: a store as static files that search themselves in the browser."""
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
-from limner.cli.options import MovedRun, StoreFolder
-from limner.cli.schemas_of_exports import WrittenSite
-from limner.errors import SettingsError
+from limner.cli.options import MovedRun, StoreFolder, chosen
+
+if TYPE_CHECKING:
+    from limner.site.write import SiteReport
 
 app = group("Site.")
 
@@ -45,7 +45,7 @@ def site_command(
             help="What `npm pack` wrote of a library of the page, instead of fetching it; may be repeated.",
         ),
     ] = None,
-) -> WrittenSite:
+) -> "SiteReport":
     """Write a store as a folder of files that any web host serves and that searches itself in the browser.
 
     It holds a search page, thumbnails, vectors and the text tower of the model. Queries are answered in the browser, by
@@ -54,8 +54,6 @@ def site_command(
     from limner.site.tower import ENOUGH, TowerType
     from limner.site.write import write_site
 
-    if tower is not None and tower not in get_args(TowerType):
-        raise SettingsError(f"--tower: expected {', '.join(get_args(TowerType))}, got {tower[:40]!r}")
     with counting_each("pictures") as progress:
         report = write_site(
             store,
@@ -63,7 +61,7 @@ def site_command(
             run=run,
             full_pictures=full_pictures,
             facts=facts,
-            tower=cast("TowerType | None", tower),
+            tower=None if tower is None else chosen("--tower", tower, get_args(TowerType)),
             runtime=runtime or (),
             progress=progress,
             doing=lambda what: err.print(f"writing: {what}"),
@@ -92,4 +90,4 @@ def site_command(
     out.print(
         f"next: python -m http.server --bind 127.0.0.1 --directory {out_folder}, then http://127.0.0.1:8000"
     )
-    return WrittenSite(**asdict(report))
+    return report

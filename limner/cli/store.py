@@ -1,6 +1,7 @@
 """`limner store`: list, verify, back up, export, repair, compact, change and erase from a search store."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,17 +9,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from limner.cli.console import counting, counting_each, err, out
+from limner.cli.conflicts import Conflict
+from limner.cli.console import counting, counting_each, err, one_line, out
 from limner.cli.contract import UnsoundError, command, group
 from limner.cli.options import Cpu, StoreFolder, device
-from limner.cli.schemas import BackedUp, Compacted, Deleted, StoredPicture, StoredPictures, StoreFacts
 from limner.errors import DataError, SettingsError
-from limner.store_reports import ErasureReport, GraphRecall, Repair, StoreExport, Verification
+from limner.store_reports import (
+    BackedUp,
+    Compacted,
+    Deleted,
+    ErasureReport,
+    GraphRecall,
+    Repair,
+    StoredPicture,
+    StoreExport,
+    StoreFacts,
+    Verification,
+)
 
 if TYPE_CHECKING:
-    from limner.search.entry import StoredImage
-    from limner.search.store_files import StoreFiles
     from limner.server.audit import ErasableLog
+    from limner.store.entry import StoredImage
+    from limner.store.files import StoreFiles
     from limner.types import Encoder
 
 app = group("List, delete, erase, verify, back up, export, repair and compact the pictures of a store.")
@@ -28,9 +40,9 @@ app = group("List, delete, erase, verify, back up, export, repair and compact th
 def info_command(store: StoreFolder) -> StoreFacts:
     """Describe a store: its model, number of pictures, and size on disk."""
     from limner.search.foreign_vectors import foreign_model
-    from limner.search.manifest import IN_STORE, MODEL_FOLDER
-    from limner.search.store_files import StoreFiles
-    from limner.search.store_path import size_of
+    from limner.store.files import StoreFiles
+    from limner.store.manifest import IN_STORE, MODEL_FOLDER
+    from limner.store.path import size_of
 
     opened = StoreFiles.open(store)
     is_kept = opened.manifest.run == IN_STORE
@@ -65,23 +77,23 @@ def info_command(store: StoreFolder) -> StoreFacts:
 def list_command(
     store: StoreFolder,
     identity: Annotated[str | None, typer.Option(help="Only pictures of this identity.")] = None,
-) -> StoredPictures:
+) -> list[StoredPicture]:
     """Print the pictures of a store in the order of their paths: key, path, identity."""
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
     # the table's own order is that of the commits
     entries = sorted(StoreFiles.open(store).entries().values(), key=lambda entry: entry.path)
     chosen = [entry for entry in entries if identity is None or entry.identity == identity]
     for entry in chosen:
-        out.print(
-            f"{entry.id}  {entry.path}" + (f"  [{entry.identity}]" if entry.identity is not None else "")
-        )
+        identity_too = f"  [{entry.identity}]" if entry.identity is not None else ""
+        out.print(one_line(f"{entry.id}  {entry.path}{identity_too}"))
     if not chosen:
         err.print(f"{store}: no such picture" if entries else f"{store}: the store is empty")
-    return StoredPictures([_stored(entry) for entry in chosen])
+    return [StoredPicture.model_validate(entry, from_attributes=True) for entry in chosen]
 
 
-@command(app, "delete")
+# without a name nothing is deleted, rather than everything
+@command(app, "delete", Conflict(needs="PICTURES --id --missing"))
 def delete_command(
     store: StoreFolder,
     pictures: Annotated[
@@ -98,11 +110,8 @@ def delete_command(
     Their files are left alone; `limner index` would add them again. Their bytes stay on the disk for a while: see
     `limner store erase`.
     """
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
-    # without a name nothing is deleted, rather than everything
-    if not (pictures or ids or missing):
-        raise SettingsError("name pictures to delete: their paths, --id KEY or --missing")
     # as Path it would be the current folder
     if "" in (pictures or []):
         raise SettingsError("expected a picture or a folder, got an empty text")
@@ -117,7 +126,7 @@ def delete_command(
         doomed |= {entry.id: entry for entry in entries if not Path(entry.path).exists()}
     if dry:
         for entry in doomed.values():
-            out.print(entry.path)
+            out.print(one_line(entry.path))
         out.print(f"{store}: would delete {len(doomed)} of {len(entries)} pictures")
     else:
         count = opened.delete(list(doomed))
@@ -142,7 +151,7 @@ def erase_command(
         typer.Option("--where", help="Pictures that meet a condition; of several, and --identity, all."),
     ] = None,
     ids: Annotated[
-        list[str] | None, typer.Option("--id", help="A picture by its key; may be repeated.")
+        list[str] | None, typer.Option("--id", help="A picture or sentence by its key; may be repeated.")
     ] = None,
     uploads: Annotated[
         Path | None,
@@ -162,41 +171,44 @@ def erase_command(
 
     A search of all files of the store then proves it: exit code 1 if something is left. Without a name or condition
     only what was deleted earlier goes. Files of pictures that clients did not add are left alone. A path or key that
-    the store does not hold is listed, with exit code 1, and so is an identity or condition that no picture meets; all
-    else is done.
+    the store does not hold is listed, with exit code 1, and so are an identity or condition that no picture meets, and
+    sentences that stay and name an identity that no picture has any more; all else is done.
     """
-    from limner.search.erasable import erasable
-    from limner.search.erase import erase
-    from limner.search.store_files import StoreFiles
+    from limner.store.erasable import erasable
+    from limner.store.erase import erase
+    from limner.store.files import StoreFiles
 
     opened = StoreFiles.open(store)
     keys, files, conditions = ids or (), paths or (), where or ()
     chosen = erasable(opened, keys, identity=identity, paths=files, where=conditions)
     total = len(opened)
-    count = len(chosen.images)
+    count, sentences = len(chosen.images), len(chosen.sentences)
     if dry:
         for image in chosen.images:
-            out.print(image.path)
+            out.print(one_line(image.path))
         leftovers = _leftovers(opened, uploads)
         for path in leftovers:
             out.print(f"{path} (no row names it)")
-        out.print(f"{store}: would erase {count} of {total} pictures, and what was deleted earlier")
+        out.print(
+            f"{store}: would erase {count} of {total} pictures, {sentences} sentences, and what was deleted earlier"
+        )
         names = {path.name for path in leftovers}
         planned = ErasureReport.planned(
             pictures=count,
-            sentences=len(chosen.sentences),
+            sentences=sentences,
             left=total - count,
             leftovers=len(leftovers),
             unknown=tuple(name for name in chosen.unknown if Path(name).name not in names),
             unmet=chosen.unmet,
             similar=chosen.similar,
+            naming=chosen.naming,
         )
-        _print_unknown(planned)
-        if planned.unknown or planned.unmet:
+        _print_unknown(store, planned)
+        if planned.unknown or planned.unmet or planned.naming:
             raise UnsoundError(planned)
         return planned
-    question = f"{store}: erase {count} of {total} pictures for good?"
-    if count and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
+    question = f"{store}: erase {count} of {total} pictures and {sentences} sentences for good?"
+    if (count or sentences) and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise SettingsError("nothing was erased")
     forget = None if audit is None else _erasable_log(audit)
     with counting_each("rows") as progress:
@@ -211,7 +223,7 @@ def erase_command(
             progress=progress,
         )
     _print_erasure(store, report)
-    if report.found or report.unknown or report.unmet:
+    if report.found or report.unknown or report.unmet or report.naming:
         raise UnsoundError(report)
     return report
 
@@ -224,11 +236,11 @@ def verify_command(
     ] = False,
 ) -> Verification:
     """Read a whole store and check each picture's file: exit code 1 if the store is damaged."""
-    from limner.search.store_files import StoreFiles
-    from limner.search.verify import BESIDE, DAMAGE, STALE, verify
+    from limner.store.files import StoreFiles
+    from limner.store.verify import BESIDE, DAMAGE, STALE, verify
 
     # unchecked: what is damaged is to be told, and not to end it
-    opened = StoreFiles.open(store, check=False)
+    opened = StoreFiles.open(store)
     with counting("pictures") as progress:
         # more threads than cores, since they wait for the disk; no more than 16 files at once
         report = verify(opened, hashes=hashes, workers=min(16, 2 * (os.cpu_count() or 1)), progress=progress)
@@ -237,10 +249,13 @@ def verify_command(
         if kind in report.found:
             found = report.found[kind]
             state = "damaged" if kind in DAMAGE else "stale"
-            out.print(f"{state}: {about}: {found.count}, e.g. {found.example}")
+            out.print(one_line(f"{state}: {about}: {found.count}, e.g. {found.example}"))
     whole = "whole, each picture once" if report.sound else f"damaged: limner store repair {store}"
-    if not report.sound and not DAMAGE.keys() & report.found.keys() - set(BESIDE):
-        whole = "whole, each picture once, but not what lies beside its tables"
+    if "file" in report.found:
+        # no repair reads it either, and these numbers may not be all
+        whole = "damaged: put back a copy of the store, or index into a new folder"
+    elif not report.sound and not DAMAGE.keys() & report.found.keys() - set(BESIDE):
+        whole = "whole, each picture once, but not what lies beside its rows"
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
     if not report.sound:
@@ -255,8 +270,8 @@ def backup_command(
     copy: Annotated[Path, typer.Argument(help="New folder for the copy.")],
 ) -> BackedUp:
     """Copy a store as it is at one moment, and check the copy; others may search and change the store meanwhile."""
-    from limner.search.backup import backup
-    from limner.search.store_path import size_of
+    from limner.store.backup import backup
+    from limner.store.path import size_of
 
     with counting("pictures checked") as progress:
         report = backup(store, copy, progress=progress)
@@ -300,7 +315,7 @@ def recall_command(
     The queries are vectors of the store with noise. At the default share the last width is the one that searches use.
     """
     from limner.search.approximate import trial
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
     report = trial(StoreFiles.open(store).snapshot(), recall)
     out.print(f"{store}: {report}")
@@ -315,25 +330,26 @@ def repair_command(
         typer.Option("--run", help="The store's run, if it has moved; it encodes what is damaged."),
     ] = None,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Give up what cannot be restored, and remove its files.")
+        bool, typer.Option("--accept-loss", help="Give up what cannot be restored.")
     ] = False,
     cpu: Cpu = False,
 ) -> Repair:
     """Keep what is sound of a damaged store, and encode the rest again from the pictures' files.
 
     If anything would be lost, it is listed and nothing is changed, unless `--accept-loss` is given. A model in the
-    store's folder and a calibration are not repaired. Exit code 1 if one of them is damaged, or anything is lost.
+    store's folder is taken back from its run; a calibration is not repaired. Exit code 1 if one of them stays damaged,
+    or anything is lost.
     """
     from limner.search.repair import repair
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
     def model() -> "Encoder":
         from limner.search.foreign_vectors import foreign_model
-        from limner.search.kept_model import load_stored_model
+        from limner.store.kept_model import load_stored_model
 
         return foreign_model(opened) or load_stored_model(run or opened.run, opened, device=device(cpu))
 
-    opened = StoreFiles.open(store, check=False)
+    opened = StoreFiles.open(store)
     with counting("pictures") as progress:
         report = repair(opened, model, accept_loss=accept_loss, progress=progress)
     _print_repair(store, report)
@@ -345,20 +361,15 @@ def repair_command(
 def _print_repair(store: Path, report: Repair) -> None:
     would = "" if report.applied else "would be "
     for path in report.repaired:
-        out.print(f"{would}encoded again: {path}")
+        out.print(one_line(f"{would}encoded again: {path}"))
     for path, reason in report.lost:
-        out.print(f"{would}lost: {path}: {reason}")
+        out.print(one_line(f"{would}lost: {path}: {reason}"))
     for text in report.lost_sentences:
         out.print(f"{would}lost: the sentence {text!r}")
-    for table in report.foreign:
-        out.print(f"{would}left out: {table}.lance, a table of another store, or an earlier one")
     for text in report.missing:
         out.print(f"{would}lost: {text}")
-    if report.earlier:
-        out.print(
-            f"{report.earlier} rows are of a version that nothing shows to be that of the last commit: what was "
-            "deleted or changed since may be there again"
-        )
+    if report.model_from is not None:
+        out.print(f"taken back from {report.model_from}: the model in the store's folder")
     for text in report.beside:
         out.print(f"not repaired: {text}")
     if report.applied:
@@ -376,29 +387,17 @@ def _print_repair(store: Path, report: Repair) -> None:
 
 
 @command(app, "compact")
-def compact_command(
-    store: StoreFolder,
-    purge: Annotated[
-        bool,
-        typer.Option("--purge", help="Erase what was deleted earlier, as `limner store erase STORE` does."),
-    ] = False,
-) -> Compacted:
-    """Merge the small files that many changes leave; searches can continue meanwhile."""
-    from limner.search.erase import erase
-    from limner.search.store_files import StoreFiles
-    from limner.search.store_path import size_of
+def compact_command(store: StoreFolder) -> Compacted:
+    """Write a store's file anew without what was deleted, and give its room back to the disk; searches continue."""
+    from limner.store.files import StoreFiles
+    from limner.store.path import size_of
 
     opened = StoreFiles.open(store)
     before = size_of(store)
-    opened.compact()
-    if purge:
-        # more than compacting: a table of a new generation, in which the deleted rows have never been
-        erase(opened)
+    with opened.writing():
+        opened.rows.scrub()
     after = size_of(store)
     out.print(f"{store}: {len(opened)} pictures, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB")
-    if not purge:
-        # a day: readers may still be at an older version
-        out.print("what is replaced or deleted stays on the disk for a day or longer, or until --purge")
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
 
 
@@ -411,20 +410,32 @@ def _erasable_log(file: Path) -> "ErasableLog":
 
 
 def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
-    from limner.search.uploads import Uploads
+    from limner.store.uploads import Uploads
 
     return [] if uploads is None else Uploads.of(uploads, files).leftovers(files)
 
 
-def _print_unknown(report: ErasureReport) -> None:
+def _print_unknown(store: object, report: ErasureReport, shown: int = 20) -> None:
     for name in report.unknown:
         out.print(
-            f"{name}: the store holds no such picture and none below it; it spells paths as they were indexed"
+            f"{name}: the store holds no such picture or sentence and none below it; it spells paths as they were "
+            "indexed"
         )
     for condition in report.unmet:
         out.print(f"{condition}: no picture of the store meets it")
     for name in report.similar:
         out.print(f"not erased: {name!r}, which looks like what was named")
+    if (report.unknown or report.unmet) and not (report.found or report.dry_run):
+        out.print(
+            "if an earlier erasure of these failed or was killed, what it had deleted is off the disk now"
+        )
+    if report.naming:
+        more, keys = len(report.naming) - shown, "".join(f" --id {key}" for key in report.naming[:shown])
+        out.print(
+            f"{len(report.naming)} sentences that stay name an identity that no picture has any more; this erases "
+            f"them: limner store erase {shlex.quote(str(store))}{keys}"
+            + (f" ({more} more, whose keys --json prints)" if more > 0 else "")
+        )
 
 
 def _print_erasure(store: object, report: ErasureReport) -> None:
@@ -436,12 +447,17 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
         f"{files}{lines}; what was deleted earlier is gone"
     )
     traces = report.traces
+    verdict = "none is left but in sentences that stay" if report.naming else "none is left"
+    verdict = "some are left" if report.found else verdict
     out.print(
         f"searched {report.files} files ({report.bytes / 1e6:.1f} MB) for {traces.searched} traces, "
-        f"{traces.visible} of which were there before: {'some are left' if report.found else 'none is left'}"
+        f"{traces.visible} of which were there before: {verdict}"
     )
     if traces.shared or traces.short:
-        out.print(f"not searched for: {traces.shared} that others share, {traces.short} that are too short")
+        out.print(
+            f"not searched for: {traces.shared} that stand in pictures, sentences or settings that stay, "
+            f"{traces.short} that are too short or too plain"
+        )
     if traces.model:
         out.print(f"{traces.model} stand in the files of the store's model, which stay as they are")
     for one in report.found:
@@ -457,18 +473,7 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
             "not known whether the store's model has learnt from these pictures: it is not at hand, is damaged "
             "(`limner store verify` tells), or does not say"
         )
-    _print_unknown(report)
-
-
-def _stored(entry: "StoredImage") -> StoredPicture:
-    return StoredPicture(
-        id=entry.id,
-        path=entry.path,
-        identity=entry.identity,
-        metadata=dict(entry.metadata),
-        size=entry.size,
-        sha256=entry.sha256,
-    )
+    _print_unknown(store, report)
 
 
 def _named(

@@ -9,7 +9,6 @@ import typer
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.cli.options import first
-from limner.cli.schemas_of_measures import RunsSummaries, RunsSummary
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,7 +48,7 @@ def summarise_command(
             help="Keep the evaluations that count in this .jsonl file, which is read as the runs are.",
         ),
     ] = None,
-) -> RunsSummaries:
+) -> "list[Summary]":
     """Mean and deviation of runs that differ in the seed or the split."""
     from limner.evaluation.names import parse_measures
     from limner.inference.evaluations import summarise
@@ -84,7 +83,7 @@ def summarise_command(
         out.print(f"\n{remark}.")
     else:
         out.print(_table(found, names, remark))
-    return RunsSummaries([RunsSummary.model_validate(vars(summary)) for summary in found])
+    return found
 
 
 def _wide(found: "Sequence[Summary]", names: Sequence[str]) -> list[list[str]]:

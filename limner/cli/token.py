@@ -7,7 +7,7 @@ import typer
 
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
-from limner.cli.schemas import TokenAdded, TokenList, TokenListed, TokenRevoked
+from limner.documented import Result
 from limner.errors import SettingsError
 
 app = group("Make, list and revoke the tokens of a search server.")
@@ -15,6 +15,35 @@ app = group("Make, list and revoke the tokens of a search server.")
 TokenFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="File of tokens, which `limner serve --tokens` reads.")
 ]
+
+
+class TokenAdded(Result):
+    """The result of `limner token add`."""
+
+    name: str
+    """Its name, which the audit log has."""
+    rights: tuple[str, ...]
+    """Its rights."""
+    token: str
+    """The token; it is told only once."""
+
+
+class TokenListed(Result):
+    """A token in the list of `limner token list`."""
+
+    name: str
+    """Its name."""
+    rights: tuple[str, ...]
+    """Its rights."""
+    created: str
+    """Time when it was made."""
+
+
+class TokenRevoked(Result):
+    """The result of `limner token revoke`."""
+
+    name: str
+    """Name of the revoked token."""
 
 
 @command(app, "add")
@@ -44,7 +73,7 @@ def add_command(
 
 
 @command(app, "list")
-def list_command(file: TokenFile) -> TokenList:
+def list_command(file: TokenFile) -> list[TokenListed]:
     """Print the names and rights of a file of tokens."""
     from limner.server.tokens import read_tokens
 
@@ -53,9 +82,7 @@ def list_command(file: TokenFile) -> TokenList:
         out.print(f"{token.name}  {','.join(token.rights)}  {token.created}")
     if not tokens:
         err.print(f"{file}: no tokens")
-    return TokenList(
-        [TokenListed(name=token.name, rights=token.rights, created=token.created) for token in tokens]
-    )
+    return [TokenListed.model_validate(token, from_attributes=True) for token in tokens]
 
 
 @command(app, "revoke")

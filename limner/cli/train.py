@@ -9,13 +9,39 @@ import typer
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, DataSource, SetOption
-from limner.cli.schemas import Trained, TrainedStage
+from limner.documented import Result
 from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from limner.training.recipe import Recipe
 
 app = group("Train.")
+
+
+class TrainedStage(Result):
+    """A stage of a training run."""
+
+    name: str
+    """Its name in the recipe."""
+    reason: str
+    """Why it ended."""
+    best_epoch: int
+    """Epoch of its checkpoint."""
+    best_score: float
+    """Validation score of that epoch, higher is better."""
+
+
+class Trained(Result):
+    """A training run that ended."""
+
+    run: Path
+    """Folder of the run."""
+    recipe: str
+    """Name of the recipe."""
+    stages: tuple[TrainedStage, ...]
+    """The stages that this call trained; fewer after `--resume`."""
+    reranks: bool
+    """True if the checkpoint that validation chose re-ranks."""
 
 
 @command(app, "train")

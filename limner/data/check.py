@@ -11,7 +11,7 @@ import stat
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Literal
@@ -45,8 +45,7 @@ def caption_facts(dataset: Dataset, *, opened: bool) -> Facts:
         sentences=len(lengths),
         groups=_groups(dataset.records),
         splits={
-            name: replace(
-                _split_facts(name, by_split[name], counts[name], train),
+            name: _split_facts(name, by_split[name], counts[name], train).replace(
                 languages=_languages(by_split[name]) if languages else {},
             )
             for name in order
@@ -72,14 +71,19 @@ def caption_problems(dataset: Dataset) -> Iterator[Problem]:
         if not words(text)
     ]
     if empty:
-        yield Problem("empty-caption", "error", len(empty), empty[0])
+        yield Problem(kind="empty-caption", severity="error", count=len(empty), example=empty[0])
     unspaced = [
         (record, text) for record in dataset.records for text in record.sentences if is_unspaced(text)
     ]
     if unspaced:
         # No error: a model with a sub-word tokenizer reads them.
         record, text = unspaced[0]
-        yield Problem("unspaced-caption", "warning", len(unspaced), f"{record.image.name}: {text[:40]!r}")
+        yield Problem(
+            kind="unspaced-caption",
+            severity="warning",
+            count=len(unspaced),
+            example=f"{record.image.name}: {text[:40]!r}",
+        )
     yield from _without_sentence(dataset.records)
     groups: dict[str, set[str]] = {}
     for record in dataset.records:
@@ -92,7 +96,7 @@ def caption_problems(dataset: Dataset) -> Iterator[Problem]:
         text, names = max(shared.items(), key=lambda item: len(item[1]))
         line = " ".join(text.split())
         example = f'"{line if len(line) <= 60 else line[:59] + "…"}" ({len(names)} groups)'
-        yield Problem("shared-caption", "warning", len(shared), example)
+        yield Problem(kind="shared-caption", severity="warning", count=len(shared), example=example)
 
 
 def _without_sentence(records: Sequence[Record]) -> Iterator[Problem]:
@@ -105,12 +109,12 @@ def _without_sentence(records: Sequence[Record]) -> Iterator[Problem]:
     if splits:
         # `SPLITS` begins with train and val, so its first silent one decides for all.
         severity: Severity = "error" if splits[0] in TRAINING_SPLITS else "warning"
-        yield Problem("split-without-caption", severity, len(splits), splits[0])
+        yield Problem(kind="split-without-caption", severity=severity, count=len(splits), example=splits[0])
     # Each picture is named once, by the largest thing that is silent: split, then group, then picture.
     others = [record for record in records if record.split not in splits]
     groups = _silent((record.group, record) for record in others if record.split == "train")
     if groups:
-        yield Problem("group-without-caption", "error", len(groups), groups[0])
+        yield Problem(kind="group-without-caption", severity="error", count=len(groups), example=groups[0])
     known = {("train", group) for group in groups}
     bare = [
         record.image.name
@@ -118,7 +122,7 @@ def _without_sentence(records: Sequence[Record]) -> Iterator[Problem]:
         if not record.sentences and (record.split, record.group) not in known
     ]
     if bare:
-        yield Problem("no-caption", "warning", len(bare), bare[0])
+        yield Problem(kind="no-caption", severity="warning", count=len(bare), example=bare[0])
 
 
 def _silent(records: Iterable[tuple[str, Record]]) -> list[str]:
@@ -138,7 +142,13 @@ def _split_facts(
         tokens = sum(count for word, count in counts.items() if word in train) / counts.total()
         types = sum(word in train for word in counts) / len(counts)
     sentences = sum(len(record.sentences) for record in records)
-    return SplitFacts(len(records), sentences, _groups(records), tokens, types)
+    return SplitFacts(
+        pictures=len(records),
+        sentences=sentences,
+        groups=_groups(records),
+        known_tokens=tokens,
+        known_types=types,
+    )
 
 
 def _languages(records: Iterable[Record]) -> dict[str, int]:
@@ -234,21 +244,31 @@ def file_problems(
     )
     missing = [path for path in listed if findings[path].state == "missing"]
     if missing:
-        yield Problem("missing-picture", "error", len(missing), _short(missing[0], root))
+        yield Problem(
+            kind="missing-picture", severity="error", count=len(missing), example=_short(missing[0], root)
+        )
     broken = [finding for finding in findings.values() if finding.state == "unreadable"]
     if broken:
         yield Problem(
-            "unreadable-picture", "error", len(broken), broken[0].reason.replace(f"{root}{os.sep}", "")
+            kind="unreadable-picture",
+            severity="error",
+            count=len(broken),
+            example=broken[0].reason.replace(f"{root}{os.sep}", ""),
         )
     repeated = [path for path, records in listed.items() if len(records) > 1]
     if repeated:
         times = len(listed[repeated[0]])
         example = f"{_short(repeated[0], root)} ({times} times)"
-        yield Problem("listed-twice", "error", len(repeated), example)
+        yield Problem(kind="listed-twice", severity="error", count=len(repeated), example=example)
     yield from _duplicates(listed, findings, root)
     unlisted = _unlisted(dataset, set(listed))
     if unlisted:
-        yield Problem("unlisted-picture", "warning", len(unlisted), _short(unlisted[0], root))
+        yield Problem(
+            kind="unlisted-picture",
+            severity="warning",
+            count=len(unlisted),
+            example=_short(unlisted[0], root),
+        )
 
 
 def _duplicates(
@@ -276,9 +296,9 @@ def _duplicates(
             within += len(rest)
             twin = twin or f"{names[first]} = {names[rest[0]]}"
     if across:
-        yield Problem("duplicate-across-splits", "error", across, leak)
+        yield Problem(kind="duplicate-across-splits", severity="error", count=across, example=leak)
     if within:
-        yield Problem("duplicate-picture", "warning", within, twin)
+        yield Problem(kind="duplicate-picture", severity="warning", count=within, example=twin)
 
 
 def _unlisted(dataset: Dataset, listed: set[Path]) -> list[Path]:
@@ -341,10 +361,16 @@ def check_dataset(
     ]
     order = list(KINDS)
     # A file name may hold a line break.
-    problems = [replace(problem, example=" ".join(problem.example.split())) for problem in problems]
+    problems = [problem.replace(example=" ".join(problem.example.split())) for problem in problems]
     # "error" comes before "warning" in the alphabet, too.
     problems.sort(key=lambda problem: (problem.severity, order.index(problem.kind)))
-    return Report(dataset.source, caption_facts(dataset, opened=open_images), tuple(problems), dataset.terms)
+    return Report(
+        source=dataset.source,
+        sound=all(problem.severity != "error" for problem in problems),
+        terms=dataset.terms,
+        facts=caption_facts(dataset, opened=open_images),
+        problems=tuple(problems),
+    )
 
 
 def _split_problems(dataset: Dataset) -> Iterator[Problem]:
@@ -358,11 +384,14 @@ def _split_problems(dataset: Dataset) -> Iterator[Problem]:
     if without:
         # Nothing can be trained on without any split; beside others, such pictures are merely left out.
         severity: Severity = "error" if splits == {None} else "warning"
-        yield Problem("no-split", severity, len(without), without[0])
+        yield Problem(kind="no-split", severity=severity, count=len(without), example=without[0])
     empty = [name for name in SPLITS if name not in splits]
     if empty and splits != {None}:
         yield Problem(
-            "split-missing", "error" if empty[0] in TRAINING_SPLITS else "warning", len(empty), empty[0]
+            kind="split-missing",
+            severity="error" if empty[0] in TRAINING_SPLITS else "warning",
+            count=len(empty),
+            example=empty[0],
         )
     if dataset.group_kind == "identity":
         splits_of: dict[str, set[str]] = {}
@@ -373,4 +402,4 @@ def _split_problems(dataset: Dataset) -> Iterator[Problem]:
         if torn:
             group, names = next(iter(torn.items()))
             example = f"{group} ({', '.join(name for name in SPLITS if name in names)})"
-            yield Problem("identity-across-splits", "error", len(torn), example)
+            yield Problem(kind="identity-across-splits", severity="error", count=len(torn), example=example)

@@ -1,11 +1,13 @@
 """The dataset doctor's report: facts, and each problem once with a count and an example."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from pydantic import Field
 
 from limner.data.records import GroupKind
 from limner.data.terms import UNSTATED, TermsOfUse
+from limner.documented import Result
 
 Severity = Literal["error", "warning"]
 
@@ -33,92 +35,81 @@ KINDS = {
 """Every kind of problem with its text, in the order of a report."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One kind of problem: how often, and one example.
-
-    - `kind`: a key of `KINDS`.
-    - `severity`: "error" spoils training or its scores, "warning" is worth a look.
-    - `count`: how many things of the kind's description.
-    - `example`: one of them, in one line.
-    """
+class Problem(Result):
+    """One kind of problem with a dataset."""
 
     kind: str
+    """A kind of docs/data-formats.md."""
     severity: Severity
+    """An error spoils training or its scores; a warning is worth a look."""
     count: int
+    """How many there are."""
     example: str
+    """One of them, in one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class SplitFacts:
-    """The size of one split, and the shares (0 … 1) of its words that the training sentences have too.
-
-    `known_tokens` counts a word as often as it occurs, `known_types` once. Both are None for the training
-    split itself and where there are no words to compare. `languages` counts sentences by language, "none" for those
-    without; it is empty if no sentence of the set has one.
-    """
+class SplitFacts(Result):
+    """The size of one split."""
 
     pictures: int
+    """Pictures."""
     sentences: int
+    """Sentences."""
     groups: int
+    """Images or identities."""
     known_tokens: float | None = None
+    """Share of its words, each as often as it occurs, that the training sentences have too; null for the training split
+    and where there are no words to compare."""
     known_types: float | None = None
-    languages: Mapping[str, int] = field(default_factory=dict)
+    """The same with each word counted once."""
+    languages: dict[str, int] = Field(default={})
+    """Sentences by language, "none" for those without; empty if no sentence of the set has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """The size of a dataset.
-
-    - `splits`: by name; pictures without a split stand under "none".
-    - `vocabulary`: different words in the training sentences.
-    - `median_length`, `long_length`: words of a sentence, its median and 98th percentile; None without any
-      sentence. The second is what a model's fixed text length should hold (dual-path TOMM 2020, section 3.1).
-    - `opened`: whether the pictures were opened; if not, none can be found unreadable or a duplicate.
-    - `edition`: the published form that the counts come nearest to, None for the user's own pictures; `deviations`: the
-      counts that are not its own. A part of a set, or its form with other pictures, is no fault.
-    - `languages`: sentences by language, as those of `SplitFacts`.
-    - `drawn`: how limner drew the splits, "" where the source has its own.
-    """
+class Facts(Result):
+    """The size of a dataset."""
 
     group_kind: GroupKind
+    """The kind of its groups."""
     pictures: int
+    """Pictures."""
     sentences: int
+    """Sentences."""
     groups: int
-    splits: Mapping[str, SplitFacts]
+    """Images or identities."""
+    splits: dict[str, SplitFacts]
+    """By name; pictures without a split stand under "none"."""
     vocabulary: int
+    """Different words in the training sentences."""
     median_length: float | None
+    """Words of a sentence, the median; null without any sentence."""
     long_length: int | None
+    """The 98th percentile, which a model's fixed text length should hold (dual-path TOMM 2020, section 3.1)."""
     opened: bool
+    """True if the pictures were opened; else none can be found unreadable or a duplicate."""
     edition: str | None = None
+    """The published form that the counts come nearest to; null for the user's own pictures."""
     deviations: tuple[str, ...] = ()
-    languages: Mapping[str, int] = field(default_factory=dict)
+    """Counts that are not the edition's. A part of a set, or its form with other pictures, is no fault."""
+    languages: dict[str, int] = Field(default={})
+    """Sentences by language, as those of a split."""
     drawn: str = ""
+    """How limner drew the splits; "" where the source has its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The doctor's findings on one dataset, `source` as the user typed it, and its terms."""
+class Report(Result):
+    """The doctor's findings on one dataset."""
 
     source: str
-    facts: Facts
-    problems: tuple[Problem, ...]
+    """The dataset as it was given."""
+    sound: bool
+    """True if no problem is an error; else the exit code is 1."""
     terms: TermsOfUse = UNSTATED
-
-    @property
-    def sound(self) -> bool:
-        """True unless a problem is an error."""
-        return all(problem.severity != "error" for problem in self.problems)
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as JSON values."""
-        return {
-            "source": self.source,
-            "sound": self.sound,
-            "terms": self.terms.model_dump(mode="json"),
-            "facts": asdict(self.facts),
-            "problems": [asdict(problem) for problem in self.problems],
-        }
+    """The terms under which it may be used, as far as they are known."""
+    facts: Facts
+    """Counts, splits, vocabulary, lengths of sentences and the published edition."""
+    problems: tuple[Problem, ...]
+    """Every kind of trouble once."""
 
 
 def render(report: Report) -> str:

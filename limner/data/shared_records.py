@@ -7,13 +7,13 @@ that were saved again, whose bytes differ, are found as well.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from limner.data.image_digests import image_digests
 from limner.data.records import Dataset, Record
 from limner.data.words import words
+from limner.documented import Result
 
 _NUMBERS = {
     # 1000268201_693b08cb0e.jpg of Flickr8k, 1000268201.jpg of Flickr30k
@@ -27,25 +27,25 @@ Progress = Callable[[int, int], None]
 """Called with (pictures done, pictures in all)."""
 
 
-@dataclass(frozen=True)
-class Shared:
-    """How much of one split another dataset has.
-
-    - `pictures`, `captions`: of the split.
-    - `numbered`: its pictures whose file names have a number of Flickr or MSCOCO; `same_number`: how many of these the
-      other set has, and `in_splits` in which of its splits.
-    - `same_bytes`: pictures with the same bytes as one of the other set; None if files were not read.
-    - `same_caption`: captions of which the other set has one with the same words, whatever the case and punctuation.
-    """
+class Shared(Result):
+    """How much of one split the set of --pretrained-data has."""
 
     split: str
+    """The split."""
     pictures: int
+    """Its pictures."""
     captions: int
+    """Its captions."""
     numbered: int
+    """Pictures whose file names have a number of Flickr or MSCOCO."""
     same_number: int
-    in_splits: Mapping[str, int]
+    """How many of these the other set has."""
+    in_splits: dict[str, int]
+    """In which of its splits."""
     same_bytes: int | None
+    """Pictures with the same bytes as one of the other set; null with --fast."""
     same_caption: int
+    """Captions of which the other set has one with the same words."""
 
 
 def number_of(image: Path) -> tuple[str, int] | None:
@@ -83,14 +83,14 @@ def shared_records(
         texts = [_plain(text) for record in records for text in record.sentences]
         found.append(
             Shared(
-                split,
-                len(records),
-                len(texts),
-                len(own),
-                len(known),
-                dict(Counter(known)),
-                sum(one in digests for one in _digests(records, progress)) if read_files else None,
-                sum(text in captions for text in texts),
+                split=split,
+                pictures=len(records),
+                captions=len(texts),
+                numbered=len(own),
+                same_number=len(known),
+                in_splits=dict(Counter(known)),
+                same_bytes=sum(one in digests for one in _digests(records, progress)) if read_files else None,
+                same_caption=sum(text in captions for text in texts),
             )
         )
     return found

@@ -144,8 +144,8 @@ def _reported(
 ) -> Report:
     named = {str(measure): measure for measure in measures if isinstance(measure, Measure)}
     return Report(
-        protocol,
-        split,
+        protocol=protocol,
+        split=split,
         **{
             **vars(measured),
             # Only what ties decide: with most models that is nothing.
@@ -346,6 +346,6 @@ def _mean_tied(parts: Sequence[TiedFigure]) -> TiedFigure:
 def _mean_curve(parts: Sequence[Curve]) -> Curve:
     """The mean at the places that all parts have."""
     # Galleries of sentences may differ in size between folds, and with them the scopes that fit.
-    places = min((part.places for part in parts), key=len)
-    mean = np.mean([part.precisions[: len(places)] for part in parts], axis=0)
-    return Curve(parts[0].x, places, tuple(mean.tolist()))
+    shortest = min(parts, key=lambda part: len(part["precision"]))
+    mean = np.mean([part["precision"][: len(shortest["precision"])] for part in parts], axis=0)
+    return {**shortest, "precision": tuple(mean.tolist())}

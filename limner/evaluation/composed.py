@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from limner.data.composed import ComposedGallery, ComposedProtocol
+from limner.documented import Result
 from limner.evaluation.intervals import Difference, Interval, difference, intervals
 from limner.evaluation.measures import STANDARD, Matches, MeanAveragePrecision, Measure, RecallAt
 from limner.evaluation.per_query import QueryValues
@@ -101,43 +102,40 @@ def _ranks(
     return [place + 1 + int(np.count_nonzero(scores[wrong] >= score)) for place, score in enumerate(own)]
 
 
-@dataclass(frozen=True)
-class ComposedRow:
-    """One way of making a query, measured.
-
-    - `name`; `values`: by measure, in percent; `intervals`: their 95 % intervals over references drawn with
-      replacement, absent for fewer than two.
-    - `by_category`: the values of each category, where a set has several.
-    """
+class ComposedRow(Result):
+    """One way of making a query of a picture and a text, measured."""
 
     name: str
+    """The way: picture alone, text alone, weighted sum, composed."""
     values: dict[str, float]
+    """By measure, in percent; the mean over categories, where a set has several."""
     intervals: dict[str, Interval]
-    by_category: dict[str, dict[str, float]] = field(default_factory=dict)
+    """95 % intervals by measure, over references drawn with replacement; empty for fewer than two."""
+    by_category: dict[str, dict[str, float]]
+    """The values of each category, where a set has several."""
 
 
-@dataclass(frozen=True)
-class ComposedReport:
-    """The measures of a set of composed queries.
-
-    - `rows`: the ways in which a query was made; `text_weight`: that of the weighted sum, and the split that chose it.
-    - `against_sum`: by measure, the composed query against the weighted sum on the same queries.
-    - `reference`: the rule about the reference in its own ranking, in words.
-    """
+class ComposedReport(Result):
+    """The measures of a set of composed queries."""
 
     protocol: ComposedProtocol
+    """The rules: cirr, fashioniq or itcpr."""
     split: str
+    """The split."""
     counts: dict[str, int]
+    """Queries, and pictures that are ranked."""
     rows: tuple[ComposedRow, ...]
-    text_weight: float
-    weight_chosen_on: str
+    """The ways of making a query; none with `--submission`."""
+    text_weight: float | None
+    """Weight of the text in the sum."""
+    weight_chosen_on: str | None
+    """The split that chose it."""
     against_sum: dict[str, Difference]
+    """By measure, the composed query (second) against the sum (first); empty for a run that has learnt none."""
     reference: str
+    """The rule about the reference in its own ranking, in words."""
     provenance: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values."""
-        return asdict(self)
+    """Fingerprints of the split and the model, the file of `limner compose`, and versions."""
 
 
 REFERENCE: Mapping[ComposedProtocol, str] = {
@@ -166,7 +164,8 @@ def measure_row(
     # the mean over categories, each with the same weight, as published
     values = {name: float(np.mean([one[name] for one in by_category.values()])) for name in measures}
     found = intervals(queries, measures)
-    return ComposedRow(name, values, found, by_category if len(ranks) > 1 else {}), queries
+    parted = by_category if len(ranks) > 1 else {}
+    return ComposedRow(name=name, values=values, intervals=found, by_category=parted), queries
 
 
 def _values(ranks: ComposedRanks, measures: Mapping[str, Measure], *, subsets: bool) -> QueryValues:

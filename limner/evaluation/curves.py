@@ -2,25 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
 from limner.evaluation.measures import Matches
 
-
-@dataclass(frozen=True)
-class Curve:
-    """Precision at given places: `x` is "recall" (shares) or "scope" (numbers of items); values are shares, 0 to 1."""
-
-    x: str
-    places: tuple[int | float, ...]
-    precisions: tuple[float, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values for a JSON report."""
-        return {self.x: list(self.places), "precision": list(self.precisions)}
+Curve = dict[str, tuple[int | float, ...]]
+"""A curve: places under "recall" (shares) or "scope" (numbers of items), and the values there under "precision"."""
 
 
 @runtime_checkable

@@ -5,33 +5,19 @@ game, Zhang et al., "Top-down Neural Attention by Excitation Backprop", ECCV 201
 an explanation against a truth that was put there, e.g. Yang and Kim, "Benchmarking Attribution Methods", 2019.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from pydantic import Field
 from rich.console import Group
 from rich.table import Table
 
+from limner.documented import Result
 from limner.evaluation.intervals import Interval, auc_interval, ratio_interval
 from limner.evaluation.report import said_of_precision
-
-
-@dataclass(frozen=True, eq=False)
-class PictureTruth:
-    """The truth about a picture.
-
-    - `colours`: names of all colours that it shows; `names`: those from which a false one may be planted.
-    - `parts`: noun → the part that it means, such as "jacket" → "upper"; only nouns that mean one part.
-    - `shows`: the pixels of each part, drawn when called.
-    """
-
-    colours: frozenset[str]
-    names: tuple[str, ...]
-    parts: Mapping[str, str]
-    shows: Callable[[], Mapping[str, Bool[np.ndarray, "height width"]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,45 +45,32 @@ class Explained:
     rivals: Sequence[int] = ()
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure, its 95 % interval over identities (None below two), and how many cases it is of."""
+class Figure(Result):
+    """A figure of explanations."""
 
     value: float
+    """The figure: a percentage, a ROC AUC, or a share of the score."""
     interval: Interval | None
+    """95 % interval over identities; null below two of them, and for chance."""
     count: int
+    """Cases that it is of: texts, words or pairs."""
 
 
-@dataclass(frozen=True)
-class ExplanationReport:
-    """Figures of each method by name, of attention by the part that a word means, and what was measured.
-
-    - `methods`: name → figure by name (`MEANINGS`); "random" orders words at random.
-    - `attention`: part → figure by name, "all" for all parts together; empty without attention over regions.
-    - `passes`: texts that one explanation scores, in the mean.
-    """
+class ExplanationReport(Result):
+    """Measures of a run's explanations on pictures of which it is known what they show."""
 
     split: str
-    counts: Mapping[str, int]
-    methods: Mapping[str, Mapping[str, Figure]]
-    passes: Mapping[str, float]
-    attention: Mapping[str, Mapping[str, Figure]] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All values as JSON takes them."""
-        return {
-            "split": self.split,
-            "counts": dict(self.counts),
-            "methods": _as_json(self.methods),
-            "passes": dict(self.passes),
-            "attention": _as_json(self.attention),
-            "provenance": dict(self.provenance),
-        }
-
-    def to_json(self) -> str:
-        """Indented JSON, unrounded, ending in a newline."""
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """The split that was measured."""
+    counts: dict[str, int]
+    """Pictures, identities, and texts with a planted word."""
+    methods: dict[str, dict[str, Figure]]
+    """Figures by the method that gives words their effects and by name; "random" is an order by chance."""
+    passes: dict[str, float]
+    """Texts that one explanation scores, by method, in the mean."""
+    attention: dict[str, dict[str, Figure]] = Field(default={})
+    """The pointing game by part of a person, "all" for all, in percent; empty without attention over regions."""
+    provenance: dict[str, Any] = Field(default={})
+    """Fingerprints of the split and the model, seeds, versions, and the split that chose the checkpoint."""
 
 
 MEANINGS = {
@@ -140,7 +113,7 @@ def method_figures(
     if lowest_colour:
         found["planted_lowest_colour"] = _mean(*map(list, zip(*lowest_colour, strict=True)))
         area, ends = auc_interval(np.array(lies), np.array(truths), np.array(of_lies), np.array(of_truths))
-        found["planted_auc"] = Figure(area, ends, len(lies))
+        found["planted_auc"] = Figure(value=area, interval=ends, count=len(lies))
     for name in ("deletion", "insertion"):
         found[name] = _area([(getattr(one, name), one.score) for one in answers], clusters)
     found |= _signs(answers, clusters)
@@ -177,8 +150,8 @@ def random_figures(
     found = {}
     if sizes:
         chance = float(np.mean([100 / size for size in sizes]))
-        found["planted_lowest"] = Figure(chance, None, len(sizes))
-        found["planted_auc"] = Figure(0.5, None, len(sizes))
+        found["planted_lowest"] = Figure(value=chance, interval=None, count=len(sizes))
+        found["planted_auc"] = Figure(value=0.5, interval=None, count=len(sizes))
     found["deletion"] = _area([(one[0], one[2]) for one in curves], clusters)
     found["insertion"] = _area([(one[1], one[2]) for one in curves], clusters)
     return found
@@ -232,17 +205,14 @@ def _area(
     used = [place for place, (curve, _) in enumerate(curves) if len(curve)]
     areas = np.array([curves[place][0].mean() for place in used])
     scores = np.array([curves[place][1] for place in used])
-    return Figure(float(areas.sum() / scores.sum()), ratio_interval(areas, scores, clusters[used]), len(used))
+    ends = ratio_interval(areas, scores, clusters[used])
+    return Figure(value=float(areas.sum() / scores.sum()), interval=ends, count=len(used))
 
 
 def _mean(values: Sequence[float], clusters: Sequence[int]) -> Figure:
     rows = np.array(values, dtype=np.float64)
     ends = ratio_interval(rows, np.ones(len(rows)), np.array(clusters))
-    return Figure(float(rows.mean()), ends, len(rows))
-
-
-def _as_json(figures: Mapping[str, Mapping[str, Figure]]) -> dict[str, Any]:
-    return {name: {key: asdict(figure) for key, figure in own.items()} for name, own in figures.items()}
+    return Figure(value=float(rows.mean()), interval=ends, count=len(rows))
 
 
 def render(report: ExplanationReport) -> Group:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from limner.documented import Result
 from limner.evaluation.measures import MeanRank, Measure, MedianRank
 from limner.evaluation.per_query import QueryValues
 
@@ -127,24 +128,24 @@ def auc_interval(
     return float(right.mean()), _ends(drawn, level)
 
 
-@dataclass(frozen=True)
-class Difference:
-    """The difference of a measure between two systems on the same queries, second minus first.
-
-    - `first`, `second`: their values; `difference`: in the measure's unit.
-    - `interval`: 95 % percentile interval of the difference, clusters drawn with replacement; None below two clusters.
-    - `p`: two-sided probability of a difference at least so large if the systems were exchangeable, by exchanging both
-      systems' values in whole clusters at random (all ways where there are few, else `FLIPS` draws).
-    - `queries`, `clusters`: how many.
-    """
+class Difference(Result):
+    """The difference of a measure between two systems on the same queries, second minus first."""
 
     first: float
+    """Value of the first system."""
     second: float
+    """Value of the second system."""
     difference: float
+    """Second minus first, in the measure's unit."""
     interval: Interval | None
+    """95 % percentile interval of the difference, clusters drawn with replacement; null below two clusters."""
     p: float
+    """Two-sided probability of a difference at least so large if the systems were exchangeable, by exchanging both
+    systems' values in whole clusters at random."""
     queries: int
+    """Queries."""
     clusters: int
+    """Clusters of them."""
 
 
 def difference(
@@ -193,7 +194,13 @@ def difference(
         )
         interval = _pair(np.percentile(resampled, [50 * (1 - level), 50 * (1 + level)]))
     return Difference(
-        over(first), over(second), observed, interval, min(1.0, p), queries=len(of), clusters=count
+        first=over(first),
+        second=over(second),
+        difference=observed,
+        interval=interval,
+        p=min(1.0, p),
+        queries=len(of),
+        clusters=count,
     )
 
 

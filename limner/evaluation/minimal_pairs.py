@@ -8,18 +8,20 @@ reranker's, are compared as they are.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from limner.data.minimal_pairs import PairSet
+from limner.documented import Result
 from limner.errors import DataError
 from limner.evaluation.array_files import read_arrays
 from limner.evaluation.arrays import Results
@@ -38,69 +40,72 @@ CHANCE = 50.0
 _RETRIEVAL = "R@1 R@5 R@10"
 
 
-@dataclass(frozen=True)
-class PairAccuracy:
-    """The cases of one kind, or of one detail of a kind.
-
-    - `cases`, `clusters`: how many, and of how many people (or pictures).
-    - `accuracy`: percent in which what is true scores above what is false; `interval`: its 95 % interval over clusters
-      drawn with replacement, None below two clusters.
-    - `ties`: cases in which both score alike; they count as wrong, and as half right in `ties_at_random`.
-    - `unread`: cases in which the model does not read a word that only one of the sentences has, None where that is not
-      known. It cannot see such a lie.
-    """
+class PairAccuracy(Result):
+    """The cases of one kind, or of one detail of a kind: how often what is true scores above what is false."""
 
     cases: int
+    """Cases."""
     clusters: int
+    """People, or pictures, that they are of."""
     accuracy: float
+    """Percent of cases that are right; a tie counts as wrong."""
     interval: Interval | None
+    """95 % interval over clusters drawn with replacement; null below two."""
     ties: int
+    """Cases in which both score alike."""
     ties_at_random: float
+    """Percent with a tie as half right."""
     unread: int | None = None
+    """Cases in which the model does not read a word that only one of the sentences has, and cannot see the lie; null
+    for embeddings."""
 
 
-@dataclass(frozen=True)
-class PairReport:
-    """The lies that a model believes: accuracies by kind, with R@K on the same pictures and sentences.
-
-    - `name`, `version`, `digest`: of the set; figures are comparable if the digest is the same.
-    - `about`: a line about each kind; `controls`: kinds in which nothing can be known.
-    - `kinds`, `details`: accuracy by kind, and by kind and detail.
-    - `retrieval`: the true sentences and all pictures of the set, None if no sentence has a group.
-    - `unknown_words`: the words that the model leaves out, None if they are not known; those of noisy sentences are not
-      among them.
-    - `provenance`: what is known of the model; JSON values.
-    """
+class PairReport(Result):
+    """The lies that a model believes: accuracies by kind, with R@K on the same pictures and sentences."""
 
     name: str
+    """The set."""
     version: str
+    """Its version."""
     digest: str
-    about: Mapping[str, str]
-    controls: Sequence[str]
-    kinds: Mapping[str, PairAccuracy]
-    details: Mapping[str, Mapping[str, PairAccuracy]]
+    """Its digest; figures are comparable where it is the same."""
+    chance: float = CHANCE
+    """Percent that a guess has right, in every kind."""
+    controls: tuple[str, ...]
+    """Kinds in which nothing can be known."""
+    about: dict[str, str]
+    """A line about each kind."""
+    kinds: dict[str, PairAccuracy]
+    """By kind of lie."""
+    details: dict[str, dict[str, PairAccuracy]]
+    """By kind and what the lie is about."""
     retrieval: Report | None
-    unknown_words: Sequence[str] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """R@K of the true sentences and all pictures; null if no sentence has a group."""
+    unknown_words: tuple[str, ...] | None = None
+    """Words of the set that the model leaves out, but for those of noisy sentences; null for embeddings."""
+    provenance: dict[str, Any] = Field(default={})
+    """Fingerprint of the model, its training, versions."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "name": self.name,
-            "version": self.version,
-            "digest": self.digest,
-            "chance": CHANCE,
-            "controls": list(self.controls),
-            "about": dict(self.about),
-            "kinds": {kind: asdict(of) for kind, of in self.kinds.items()},
-            "details": {
-                kind: {detail: asdict(of) for detail, of in found.items()}
-                for kind, found in self.details.items()
-            },
-            "retrieval": None if self.retrieval is None else self.retrieval.to_dict(),
-            "unknown_words": None if self.unknown_words is None else list(self.unknown_words),
-            "provenance": dict(self.provenance),
-        }
+
+class BenchReport(Result):
+    """The result of `limner bench`."""
+
+    name: str
+    """The set."""
+    version: str
+    """Its version."""
+    digest: str
+    """Digest of its names, sentences and cases."""
+    pictures: int
+    """Pictures in it."""
+    sentences: int
+    """Sentences in it, true and false."""
+    cases: int
+    """Cases in it."""
+    folder: Path | None
+    """The folder that it was written to, with `--write`."""
+    measured: PairReport | None
+    """The figures of the model; null without one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,22 +173,22 @@ def report_pairs(
 
     known = [kind for kind in pairs.kinds if (kinds == kind).any()]
     return PairReport(
-        pairs.name,
-        pairs.version,
-        pairs.digest,
-        {kind: pairs.kinds[kind] for kind in known},
-        [kind for kind in pairs.controls if kind in known],
-        {kind: of(kinds == kind) for kind in known},
-        {
+        name=pairs.name,
+        version=pairs.version,
+        digest=pairs.digest,
+        controls=tuple(kind for kind in pairs.controls if kind in known),
+        about={kind: pairs.kinds[kind] for kind in known},
+        kinds={kind: of(kinds == kind) for kind in known},
+        details={
             kind: {
                 str(detail): of((kinds == kind) & (details == detail))
                 for detail in dict.fromkeys(details[kinds == kind])
             }
             for kind in known
         },
-        None if results is None else _retrieval(pairs, results),
-        unknown_words,
-        provenance or {},
+        retrieval=None if results is None else _retrieval(pairs, results),
+        unknown_words=None if unknown_words is None else tuple(unknown_words),
+        provenance=dict(provenance or {}),
     )
 
 
@@ -346,13 +351,13 @@ def _accuracy(
         {"R@1": right.astype(np.float64)},
     )
     return PairAccuracy(
-        len(chosen),
-        len(np.unique(clusters[chosen])),
-        100 * float(right.mean()),
-        intervals(queries, {"R@1": RecallAt(1)}).get("R@1"),
-        int(tied.sum()),
-        100 * float((right + 0.5 * tied).mean()),
-        None if unread is None else int(unread[chosen].sum()),
+        cases=len(chosen),
+        clusters=len(np.unique(clusters[chosen])),
+        accuracy=100 * float(right.mean()),
+        interval=intervals(queries, {"R@1": RecallAt(1)}).get("R@1"),
+        ties=int(tied.sum()),
+        ties_at_random=100 * float((right + 0.5 * tied).mean()),
+        unread=None if unread is None else int(unread[chosen].sum()),
     )
 
 

@@ -1,6 +1,6 @@
 """The values of each query, which intervals and paired tests are made of, and the file that holds them.
 
-A file is a table in Parquet, or in CSV by its ending, a row a query:
+A file is a table in CSV, or in Parquet by its ending (`limner[parquet]`), a row a query:
 
 direction    "image_to_text" or "text_to_image"; absent in others' files that have one direction
 query        name of the query, once in each direction
@@ -10,6 +10,7 @@ precision    arithmetic of the model, "fp32" or "bf16"; absent where it is not k
 R@1, mAP, …  a column a measure by its name: shares from 0 to 1, ranks from 1
 """
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.errors import DataError
+from limner.tables import require_pyarrow
 
 _TEXTS = ("direction", "query", "cluster", "precision")
 _KEYS = (*_TEXTS, "first_rank")
@@ -78,10 +80,9 @@ def write_queries(path: Path, directions: Mapping[str, QueryValues], precision: 
     """Write the queries of each direction, in the order of the images and sentences; those without a match are absent.
 
     `precision` is the arithmetic that embedded them, if that is known. The ending of `path` chooses the form. Raises
-    `DataError` for another ending and for names that are there twice, `OSError` where the system refuses.
+    `DataError` for another ending and for names that are there twice, `SettingsError` for Parquet without pyarrow,
+    `OSError` where the system refuses.
     """
-    import pyarrow as pa
-
     tables = []
     for direction, queries in directions.items():
         order = np.argsort(queries.places)
@@ -93,33 +94,36 @@ def write_queries(path: Path, directions: Mapping[str, QueryValues], precision: 
             "direction": [direction] * len(order),
             "query": names,
             "cluster": [str(code) for code in queries.clusters[order]],
-            "first_rank": queries.first_ranks[order],
+            "first_rank": queries.first_ranks[order].tolist(),
             **({} if precision is None else {"precision": [precision] * len(order)}),
-            **{name: values[order] for name, values in queries.values.items()},
+            **{name: values[order].tolist() for name, values in queries.values.items()},
         }
-        tables.append(pa.table(columns))
+        tables.append(columns)
+    names = list(dict.fromkeys(name for table in tables for name in table))
     # Under some protocols each direction has measures of its own: the other's rows have none.
-    _write(path, pa.concat_tables(tables, promote_options="default"))
+    _write(
+        path,
+        {
+            name: [value for table in tables for value in table.get(name, [None] * len(table["query"]))]
+            for name in names
+        },
+    )
 
 
 def read_queries(path: Path) -> dict[str, NamedValues]:
     """Read such a file, ours or somebody else's, by direction; "as given" is a file without directions.
 
     Columns that hold no numbers are left alone. Raises `DataError` for a file that is missing or damaged, without
-    queries or values, for a query that is there twice, and for values that are missing or not finite.
+    queries or values, for a query that is there twice, and for values that are missing or not finite; `SettingsError`
+    for Parquet without pyarrow.
     """
-    table = _read(path)
-    columns = {name: table.column(name).to_pylist() for name in _KEYS if name in table.column_names}
-    if not table.num_rows or "query" not in columns:
+    columns = _read(path)
+    if not (count := len(columns.get("query", ()))):
         raise DataError(f"{path}: expected a row a query and a column 'query' with their names")
-    numbers = {
-        field.name: table.column(field.name).to_numpy().astype(np.float64)
-        for field in table.schema
-        if field.name not in _KEYS and _is_number(field.type)
-    }
+    numbers = {name: np.array(column, np.float64) for name, column in columns.items() if name not in _KEYS}
     if not numbers:
         raise DataError(f"{path}: no column of numbers; expected one a measure, e.g. 'R@1'")
-    directions = columns.get("direction") or ["as given"] * table.num_rows
+    directions = columns.get("direction") or ["as given"] * count
     found = {}
     for direction in dict.fromkeys(directions):
         rows = np.array([row for row, of_row in enumerate(directions) if of_row == direction])
@@ -136,7 +140,7 @@ def read_queries(path: Path) -> dict[str, NamedValues]:
         for name, column in values.items():
             if not np.isfinite(column).all():
                 raise DataError(f"{path}: '{name}' has queries of {direction} without a finite value")
-        said = columns.get("precision") or [None] * table.num_rows
+        said = columns.get("precision") or [None] * count
         found[str(direction)] = NamedValues(
             tuple(names),
             np.unique(clusters, return_inverse=True)[1],
@@ -178,9 +182,11 @@ def expect_same(first: NamedValues, other: NamedValues, path: Path, other_path: 
 
 
 def expect_writable(path: Path) -> None:
-    """Raise `DataError` for a file that `write_queries` could not write: another ending, or no such folder."""
+    """Raise what `write_queries` would for the path: for another ending, no such folder, or Parquet without pyarrow."""
     if path.suffix not in _ENDINGS:
         raise DataError(f"{path}: expected a name that ends in {' or '.join(_ENDINGS)}")
+    if path.suffix == ".parquet":
+        require_pyarrow(f"{path}: a Parquet file")
     if not path.parent.is_dir():
         raise DataError(f"{path.parent}: there is no such folder to write to")
 
@@ -188,37 +194,82 @@ def expect_writable(path: Path) -> None:
 _ENDINGS = (".parquet", ".csv")
 
 
-def _is_number(kind: Any) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind))
+_MISSING = ("", "NA", "N/A", "NULL", "null")
+"""How programs write in CSV that there is no value."""
 
 
-def _write(path: Path, table: Any) -> None:
-    import pyarrow.csv
-    import pyarrow.parquet
-
+def _write(path: Path, columns: Mapping[str, list[Any]]) -> None:
     expect_writable(path)
     if path.suffix == ".parquet":
-        pyarrow.parquet.write_table(table, path)
-    else:
-        pyarrow.csv.write_csv(table, path)
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pa.table(columns), path)
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(columns)
+        table.writerows(zip(*columns.values(), strict=True))
 
 
-def _read(path: Path) -> Any:
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
+def _read(path: Path) -> dict[str, list[Any]]:
+    """The columns that say of which queries a table is, and those of numbers, which may lack some."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
+    if path.suffix != ".csv":
+        require_pyarrow(f"{path}: a Parquet file")
     try:
-        if path.suffix == ".csv":
-            # Names may be numbers, which would lose zeros in front.
-            texts = dict.fromkeys(_TEXTS, pa.string())
-            return pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(column_types=texts))
-        return pyarrow.parquet.read_table(path)
-    # pyarrow's own errors are of ValueError, OSError, KeyError and NotImplementedError
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        return _of_csv(path) if path.suffix == ".csv" else _of_parquet(path)
+    except (OSError, ValueError, KeyError, csv.Error) as error:
         line = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise DataError(f"{path}: not a table of queries in Parquet or CSV, or damaged ({line})") from None
+
+
+def _of_parquet(path: Path) -> dict[str, list[Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet
+    from pyarrow import types
+
+    numbers = (types.is_floating, types.is_integer, types.is_boolean)
+    try:
+        table = pyarrow.parquet.read_table(path)
+        return {
+            field.name: table.column(field.name).to_pylist()
+            for field in table.schema
+            if field.name in _KEYS or any(holds(field.type) for holds in numbers)
+        }
+    # some are of ValueError or KeyError as well, and some of nothing else
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from None
+
+
+def _of_csv(path: Path) -> dict[str, list[Any]]:
+    # utf-8-sig: tables of spreadsheets begin with a mark of their encoding
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file, strict=True)
+        names = next(rows, [])
+        if len(set(names)) < max(1, len(names)):
+            raise ValueError("no line of columns, or a column twice")
+        cells: list[list[str]] = [[] for _ in names]
+        for row in rows:
+            if row and len(row) != len(names):
+                raise ValueError(f"line {rows.line_num}: {len(row)} values, not {len(names)}")
+            for column, text in zip(cells, row, strict=False):
+                column.append(text)
+    columns: dict[str, list[Any]] = dict(zip(names, cells, strict=True))
+    numbers = {name: _numbers(texts) for name, texts in columns.items() if name not in _KEYS}
+    known = {name: column for name, column in columns.items() if name in _KEYS}
+    return {**known, **{name: column for name, column in numbers.items() if column is not None}}
+
+
+def _numbers(texts: list[str]) -> list[float | None] | None:
+    """The numbers of a column; None for one that holds something else, or nothing."""
+    truths = {"true": 1.0, "false": 0.0}
+    try:
+        found = [
+            None if text in _MISSING else truths[text.lower()] if text.lower() in truths else float(text)
+            for text in texts
+        ]
+    except ValueError:
+        return None
+    return found if any(value is not None for value in found) else None

@@ -111,7 +111,7 @@ class Protocol:
             "provenance": provenance,
         }
         report = self._report(results, measures, **given)
-        return replace(report, languages=self._languages(results, report, measures, given))
+        return report.replace(languages=self._languages(results, report, measures, given))
 
     def _languages(
         self, results: Results, whole: Report, measures: Sequence[AnyMeasure] | None, given: Mapping[str, Any]
@@ -130,9 +130,13 @@ class Protocol:
                     report = self._report(results.with_sentences(sentences), measures, **given)
                 except DataError as error:
                     # The whole was measured, perhaps after hours: one language must not take that along.
-                    found[tag] = LanguageReport({"sentences": len(sentences)}, problem=str(error))
+                    found[tag] = LanguageReport(counts={"sentences": len(sentences)}, problem=str(error))
                     continue
-            found[tag] = LanguageReport(report.counts, report.image_to_text, report.text_to_image)
+            found[tag] = LanguageReport(
+                counts=report.counts,
+                image_to_text=report.image_to_text,
+                text_to_image=report.text_to_image,
+            )
         return found
 
     def _report(
@@ -170,8 +174,7 @@ class Protocol:
             assert ranked.sentences is not None
             report = evaluate(ranked.images, ranked.sentences, *groups, **given, reranking=ranked.reranking)
         names = {"image_to_text": ranked.image_names, "text_to_image": ranked.sentence_names}
-        report = replace(
-            report,
+        report = report.replace(
             queries={way: replace(queries, names=names[way]) for way, queries in report.queries.items()},
         )
         # Measures that a user asked for by name are shown both ways.
@@ -180,8 +183,7 @@ class Protocol:
     def _by_direction(self, report: Report) -> Report:
         """Only what each direction is measured by: of one text a class, AP@50 of image→text would be a constant."""
         to_text, to_image = self.by_direction.values()
-        return replace(
-            report,
+        return report.replace(
             image_to_text={name: report.image_to_text[name] for name in to_text},
             text_to_image={name: report.text_to_image[name] for name in to_image},
             intervals={

@@ -105,7 +105,7 @@ class RankingResult:
         self._expect_matches()
         # Sums are kept, not the 101 places of each query's curve.
         mean = self._curves[str(measure)] / np.count_nonzero(self.matched)
-        return Curve(measure.x, tuple(measure.places(self.gallery_size)), tuple(mean.tolist()))
+        return {measure.x: tuple(measure.places(self.gallery_size)), "precision": tuple(mean.tolist())}
 
     def _expect_matches(self) -> None:
         if not self.matched.any():

@@ -1,16 +1,16 @@
 """The result of one evaluation: what was measured, on what, by which model; as JSON and as a table."""
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
+from pydantic import Field
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from limner.documented import Result
 from limner.evaluation.curves import Curve
-from limner.evaluation.per_query import QueryValues
 from limner.evaluation.ties import TiedFigure
 
 _RANKS = {"MedR", "MeanR"}
@@ -23,107 +23,72 @@ _SHARES = {"overlap-S"}
 """Measures from 0 to 1."""
 
 
-@dataclass(frozen=True)
-class LanguageReport:
+Directions = TypeVar("Directions", bound=Mapping[str, Any])
+
+_Named = Annotated[Directions, Field(exclude_if=lambda by_direction: not any(by_direction.values()))]
+"""Values by direction that are left out of JSON where no direction has any."""
+
+
+class LanguageReport(Result):
     """Measures of the sentences of one language, with all images of the split.
 
-    Text→image: each of its sentences ranks all images. Image→text: each image ranks the sentences of this language
-    alone; images without one have no match and are not scored. These are the figures of the split with all other
-    sentences left out.
-
-    - `counts`, `image_to_text`, `text_to_image`: as in `Report`.
-    - `problem`: why there are no values, e.g. that a fold has no sentence of the language; "" where there are.
+    These are the figures of the split with all other sentences left out.
     """
 
-    counts: Mapping[str, int]
-    image_to_text: Mapping[str, float] = field(default_factory=dict)
-    text_to_image: Mapping[str, float] = field(default_factory=dict)
-    problem: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As `Report.to_dict`."""
-        return {
-            "counts": dict(self.counts),
-            "image_to_text": dict(self.image_to_text),
-            "text_to_image": dict(self.text_to_image),
-            **({"problem": self.problem} if self.problem else {}),
-        }
+    counts: dict[str, int]
+    """Images, sentences of the language, groups, and queries without a match."""
+    image_to_text: dict[str, float] = Field(default={})
+    """Value by measure; each image ranks the sentences of this language alone. Images without one are not scored."""
+    text_to_image: dict[str, float] = Field(default={})
+    """Value by measure; each sentence of this language ranks all images."""
+    problem: str = Field(default="", exclude_if=lambda problem: not problem)
+    """Why there are no values, e.g. that a fold has no sentence of the language; absent if there are."""
 
 
-@dataclass(frozen=True)
-class Report:
-    """Measures of both directions with everything that a reader needs to trust or repeat them.
-
-    - `protocol`: the rules, e.g. "flickr8k, same image"; `split`: the split that was ranked.
-    - `counts`: images, sentences, groups, and the queries of each direction that have no match in the
-      gallery.
-    - `image_to_text`, `text_to_image`: value by the measure's name ("R@1" … "mAP" in percent, ranks from 1); under some
-      protocols each direction has its own.
-    - `curves`: by direction, then by name, where curves were asked for.
-    - `intervals`: 95 % interval of each measure that is made of queries, by direction and name, in the measure's unit
-      (`limner.evaluation.intervals`).
-    - `ties`: by direction and name, each R@K for which the order of tied items decides some queries; the values above
-      have tied wrong items first.
-    - `chance`: each R@K of a random ranking, by direction and name; 100 in a gallery of K items or fewer.
-    - `queries`: the values of each query by direction; not in the JSON.
-    - `languages`: by the tag of each language that sentences of the split have, without curves.
-    - `provenance`: what the caller knows, JSON values only: edition, split fingerprint, model fingerprint, the split
-      that chose the checkpoint, seed, the arithmetic (`precision`), versions, checkpoint, how limner drew the splits if
-      it did (`splits_drawn`), how many of the images the model learnt from (`learnt_from`, None if that is not known),
-      and what its pretrained towers had learnt of the set before (`seen_before`, a line each).
-    """
+class Report(Result):
+    """Measures of both directions with everything that a reader needs to trust or repeat them."""
 
     protocol: str
+    """The rules, e.g. "flickr8k, same image"."""
     split: str
-    counts: Mapping[str, int]
-    image_to_text: Mapping[str, float]
-    text_to_image: Mapping[str, float]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
-    languages: Mapping[str, LanguageReport] = field(default_factory=dict)
-    intervals: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
-    ties: Mapping[str, Mapping[str, TiedFigure]] = field(default_factory=dict)
-    chance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    queries: Mapping[str, QueryValues] = field(default_factory=dict, repr=False, compare=False)
+    """The split that was ranked."""
+    counts: dict[str, int]
+    """Images, sentences, groups, and the queries of each direction that have no match in the gallery."""
+    image_to_text: dict[str, float]
+    """Value by measure: recalls and precisions in percent, ranks from 1; under some protocols each direction has its
+    own."""
+    text_to_image: dict[str, float]
+    """As `image_to_text`."""
+    intervals: _Named[dict[str, dict[str, tuple[float, float]]]] = Field(default={})
+    """95 % interval by direction and measure, over clusters of queries; absent for fewer than two clusters."""
+    chance: _Named[dict[str, dict[str, float]]] = Field(default={})
+    """R@K of a random ranking by direction and measure, in percent; 100 in a gallery of K items or fewer."""
+    ties: _Named[dict[str, dict[str, TiedFigure]]] = Field(default={})
+    """By direction and measure, each R@K that ties decide for some queries, tied wrong items being first in the values
+    above; absent if they decide no R@K."""
+    curves: dict[str, dict[str, Curve]] = Field(default={}, exclude_if=lambda curves: not curves)
+    """Curves by direction and name; absent if none was asked for."""
+    languages: dict[str, LanguageReport] = Field(default={}, exclude_if=lambda languages: not languages)
+    """Measures by the language of the sentences, without curves; absent if the sentences have none."""
+    provenance: dict[str, Any] = Field(default={})
+    """Fingerprints of the split and the model, seed, versions, the split that chose the checkpoint, and all else that
+    the caller knows."""
+    queries: Any = Field(default={}, exclude=True, repr=False)
+    """The values of each query (`QueryValues`) by direction."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain values, in the order in which the JSON file has them."""
-        curves = {
-            direction: {name: curve.to_dict() for name, curve in drawn.items()}
-            for direction, drawn in self.curves.items()
-        }
-        intervals = {
-            direction: {name: list(ends) for name, ends in named.items()}
-            for direction, named in self.intervals.items()
-        }
-        ties = {
-            direction: {name: dict(vars(tied)) for name, tied in named.items()}
-            for direction, named in self.ties.items()
-        }
-        chance = {direction: dict(named) for direction, named in self.chance.items()}
-        return {
-            "protocol": self.protocol,
-            "split": self.split,
-            "counts": dict(self.counts),
-            "image_to_text": dict(self.image_to_text),
-            "text_to_image": dict(self.text_to_image),
-            **({"intervals": intervals} if any(intervals.values()) else {}),
-            **({"chance": chance} if any(chance.values()) else {}),
-            **({"ties": ties} if any(ties.values()) else {}),
-            # Left out when empty: most reports have no curves.
-            **({"curves": curves} if curves else {}),
-            **(
-                {"languages": {tag: own.to_dict() for tag, own in self.languages.items()}}
-                if self.languages
-                else {}
-            ),
-            "provenance": dict(self.provenance),
-        }
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Report) and self.model_dump() == other.model_dump()
 
-    def to_json(self) -> str:
-        """Indented JSON, unrounded, ending in a newline."""
-        # Python would write NaN, which JSON does not have and other readers refuse.
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+class TransferReport(Result):
+    """Measures of a run on several datasets."""
+
+    run: Path
+    """The run."""
+    trained_on: str
+    """Source of the dataset that it was trained on, or of its weights."""
+    datasets: dict[str, Report]
+    """By dataset, in the order in which they were given."""
 
 
 def render(report: Report) -> Group:

@@ -18,6 +18,7 @@ from jaxtyping import Float
 
 from limner.errors import DataError
 from limner.evaluation.arrays import Results, results_of
+from limner.tables import require_pyarrow
 
 ENDINGS = (".parquet", ".csv")
 """Endings of the files that are read as tables."""
@@ -27,7 +28,10 @@ _SIDES = ("image", "sentence")
 
 
 def read_results_table(path: Path) -> Results:
-    """Read such a table. Raises `DataError` for any other columns, for missing values, and as `read_results`."""
+    """Read such a table. Raises `DataError` for any other columns, for missing values, and as `read_results`.
+
+    Raises `SettingsError` without pyarrow.
+    """
     table = _read(path)
     columns = table.column_names
     wide = [name for name in columns if name[:1] == "x" and name[1:].isdecimal()]
@@ -101,6 +105,8 @@ def _floats(path: Path, name: str, values: list[Any]) -> np.ndarray:
 
 
 def _read(path: Path) -> Any:
+    # CSV, too: a million numbers take Python a second, and those of 100,000 pictures gigabytes
+    require_pyarrow(f"{path}: a table of embeddings")
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet

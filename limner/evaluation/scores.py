@@ -295,7 +295,7 @@ class Similarities:
             raise DataError("overlap-S compares true with wrong pairs, and here are none of one kind")
         return float(np.minimum(self.true / self.true.sum(), wrong / wrong.sum()).sum())
 
-    def to_dict(self) -> dict[str, Any]:
+    def histograms(self) -> dict[str, Any]:
         """The edges of the bins and the counts, as plain values."""
         edges = np.linspace(-1, 1, BINS + 1).round(2)
         return {

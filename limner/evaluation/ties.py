@@ -38,6 +38,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from limner.documented import Result
+
 _OUTSIDE = 100.0
 """The roundings of the rows themselves, as terms of a product."""
 
@@ -103,14 +105,12 @@ class FirstTies:
         return share
 
 
-@dataclass(frozen=True)
-class TiedFigure:
-    """A figure that ties decide.
-
-    - `queries`: those whose value depends on the order of tied items.
-    - `pessimistic`: with tied wrong items first, as everywhere; `expected`: the mean over all orders of tied items.
-    """
+class TiedFigure(Result):
+    """A recall that the order of tied items decides for some queries."""
 
     queries: int
+    """Queries whose value depends on the order of tied items."""
     pessimistic: float
+    """Tied wrong items first: the reported value."""
     expected: float
+    """Mean over all orders of tied items."""

@@ -3,16 +3,20 @@
 Other programs (trec_eval, ir_measures, ranx) read the same files.
 """
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import torch
+from pydantic import Field
 
+from limner.documented import Result
 from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import Results
 from limner.evaluation.curves import Curve, CurveMeasure
@@ -29,26 +33,31 @@ from limner.evaluation.ties import FirstTies, TiedFigure
 _BLOCK = 1 << 22
 
 
-@dataclass(frozen=True)
-class RunMeasures:
-    """Values and curves of a run by name, over `queries`; the `without_match` others that it lists do not count.
+class TrecReport(Result):
+    """Measures of a TREC run."""
 
-    `per_query` has the values of each query, which is its own cluster: a run does not say what belongs together.
-    `ties` are the recalls that the order of items of equal score decides. `items` is how many the run and the qrels
-    name, and `chance` each R@K of a random ranking of these; a gallery may have more.
-    """
-
-    queries: int
-    without_match: int
+    run: dict[str, str]
+    """File name and SHA-256 of the run."""
+    qrels: dict[str, str]
+    """File name and SHA-256 of the qrels."""
+    counts: dict[str, int]
+    """Queries, those without a true match, which do not count, and items that the run and the qrels name."""
     values: dict[str, float]
-    curves: dict[str, Curve]
-    per_query: QueryValues
-    ties: dict[str, TiedFigure]
-    items: int
+    """Value by measure."""
     chance: dict[str, float]
+    """Each R@K of a random ranking of these items; a gallery may have more."""
+    ties: dict[str, TiedFigure]
+    """Each R@K that ties decide for some queries."""
+    curves: dict[str, Curve]
+    """Curves by name, if asked for."""
+    versions: dict[str, str] = Field(default={})
+    """Versions of the programs that measured."""
+    # a run does not say which queries belong together
+    per_query: Any = Field(exclude=True, repr=False)
+    """The values of each query (`QueryValues`), which is its own cluster."""
 
 
-def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD) -> RunMeasures:
+def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD) -> TrecReport:
     """Measure a run file under a qrels file.
 
     Items go by score, ties against the model; the ranks in the file are not used. A true match that the run does not
@@ -95,9 +104,14 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
                 f"{run}: {measure} needs the rank of a match of every query, and {lost} have none in the run; list "
                 "more items, or leave this measure out"
             )
-    return RunMeasures(
-        queries=len(rows),
-        without_match=len(listed.keys() - relevant.keys()),
+    return TrecReport(
+        run=file_facts(run),
+        qrels=file_facts(qrels),
+        counts={
+            "queries": len(rows),
+            "queries_without_match": len(listed.keys() - relevant.keys()),
+            "items": len(named),
+        },
         values={str(measure): ranking.value(measure) for measure in values},
         curves={
             str(measure): ranking.curve(measure) for measure in measures if isinstance(measure, CurveMeasure)
@@ -108,9 +122,15 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
             list(relevant),
         ),
         ties={name: tied for name, tied in ranking.tied_recalls(measures).items() if tied.queries},
-        items=len(named),
         chance=replace(ranking, gallery_size=len(named)).chance(measures),
     )
+
+
+def file_facts(path: Path) -> dict[str, str]:
+    """The name of a file and its SHA-256, since files of results are overwritten under their old names."""
+    with path.open("rb") as opened:
+        # in pieces: the file may be larger than memory
+        return {"file": path.name, "sha256": hashlib.file_digest(opened, "sha256").hexdigest()}
 
 
 def expect_one_ranking(folds: int) -> None:

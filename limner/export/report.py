@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from pydantic import Field
 
+from limner.documented import Result
 from limner.errors import SettingsError
 from limner.inference.trained import TrainedModel
 from limner.settings import Settings
@@ -104,6 +105,17 @@ class ExportReport(Settings):
     """R@1, R@5 and R@10 in percent of the export on that split, by direction; None without a dataset."""
     torch_recall: dict[str, dict[str, float]] | None = None
     """R@1, R@5 and R@10 in percent of the run in torch, fp32."""
+
+
+class ExportedRun(Result):
+    """The result of `limner export`."""
+
+    folder: Path
+    """The folder that was written."""
+    format: str
+    """Its format."""
+    report: ExportReport | None
+    """The content of its `export-report.json`; None for sentence-transformers, which holds the run itself."""
 
 
 def compare(

@@ -168,7 +168,7 @@ _Pair = tuple[Mapping[str, NamedValues], Mapping[str, NamedValues]]
 def _queries(row: Mapping[str, Any], base: Mapping[str, Any], folder: Path) -> _Pair | None:
     """The values of both rows' queries; None where any of them is missing, and for draws of the splits."""
     ours, theirs = (
-        {run["seed"]: folder / f"{run['folder']}.parquet" for run in one["runs"] if "draw" not in run}
+        {run["seed"]: folder / f"{run['folder']}.csv" for run in one["runs"] if "draw" not in run}
         for one in (row, base)
     )
     seeds = [seed for seed in ours if seed in theirs]

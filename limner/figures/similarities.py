@@ -46,7 +46,7 @@ def similarity_figure(counted: Sequence[Similarities], titles: Sequence[str]) ->
     figure, drawn = panels(len(counted))
     ends = []
     for axes, similarities, title in zip(drawn, counted, titles, strict=True):
-        values = similarities.to_dict()
+        values = similarities.histograms()
         edges = np.array(values["edges"])
         shares = {kind: np.array(values[kind]) / max(sum(values[kind]), 1) for kind in ("true", "wrong")}
         width = edges[1] - edges[0]

@@ -72,7 +72,7 @@ def bench_run(
             "recipe": described["recipe"]["name"],
             "trained_on": described["data"],
             "seed": described["seed"],
-            "learnt_from": None if learnt is None else learnt.to_dict(),
+            "learnt_from": None if learnt is None else learnt.model_dump(),
             "precision": run.precision,
             "reranked": first,
             "sentences_cut": run.count_truncated(pairs.sentences),

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from limner.documented import Result
 from limner.durable import from_json, opened, sealed
 from limner.errors import CheckpointError, SettingsError
-from limner.evaluation.calibration import Calibration, Reliability, why_unusable
+from limner.evaluation.calibration import AROUND, Calibration, Reliability, why_unusable
 from limner.settings import Settings
 
 FILE = "calibration.json"
@@ -59,9 +60,19 @@ class RunCalibration(Settings):
     store: str | None = None
     """Id of the store that it is for; None = it is a run's."""
 
-    def threshold_of(self, kind: Kind) -> float | None:
-        """The threshold for answers whose first hit has this kind of score; None if it is not used."""
+    def threshold_for(self, *, reranked: bool) -> float | None:
+        """The threshold for an answer; None if it is not used."""
+        # that of the first hit's kind of score: the other kind's may be of no use
+        kind: Kind = "reranker" if reranked and self.reranker is not None else "embedding"
         return None if kind in self.unusable else self.threshold
+
+    @property
+    def around(self) -> int:
+        """Number of images that a reranker must read for the probabilities: as many as when they were fitted."""
+        if self.reranker is None:
+            return 0
+        # otherwise the first hit's probability rose as `rerank` fell: 0.97 at 1 where it is 0.23 now
+        return AROUND if self.reranked == "all" else min(AROUND, self.reranked)
 
     @property
     def remark(self) -> str | None:
@@ -73,6 +84,23 @@ class RunCalibration(Settings):
             f"searches will not say 'no good match': {reasons}, fewer than half; choose a lower --threshold, or train "
             "the model further"
         )
+
+
+class CalibrationReport(Result):
+    """The reliability of a run's probabilities of first hits."""
+
+    split: str
+    """The split that was measured, or "store"."""
+    pictures: int
+    """Pictures that were searched."""
+    threshold: float
+    """Probability from which a first hit counts as good."""
+    reliability: dict[Kind, Reliability]
+    """By kind of score, how far its probabilities can be trusted."""
+    unusable: dict[Kind, str]
+    """By kind of score, why searches do not say "no good match" by the threshold, where they do not."""
+    file: str | None
+    """The file that was written; null with `--check`."""
 
 
 def calibration_text(calibration: RunCalibration) -> str:

@@ -141,7 +141,7 @@ def evaluate_composed(
             "dataset": composed.source,
             "deviations": list(composed.deviations),
             "split_fingerprint": composed.fingerprint,
-            "learnt_from": None if learnt is None else learnt.to_dict(),
+            "learnt_from": None if learnt is None else learnt.model_dump(),
             "model_fingerprint": run.fingerprint,
             "checkpoint": run.path.name,
             "recipe": run.description["recipe"].get("name"),

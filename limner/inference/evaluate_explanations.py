@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from limner.data.picture_truth import PictureTruth
 from limner.data.records import Dataset, group_numbers
 from limner.data.transforms import crop_of
 from limner.data.word_kinds import HAIR, kind_of, phrases_of
@@ -15,7 +16,6 @@ from limner.errors import DataError
 from limner.evaluation.explanations import (
     Explained,
     ExplanationReport,
-    PictureTruth,
     method_figures,
     pointing_figures,
     random_figures,
@@ -77,7 +77,7 @@ def evaluate_explanations(
     sizes = [len(pair.lie) for pair in asked if pair.lie]
     points = _points(run, sample, known_of, asked, clusters.tolist(), progress)
     looks, problem = note_look(run, dataset.fingerprint, split, "explanations")
-    provenance = _provenance(run, dataset, None if learnt is None else learnt.to_dict(), seed)
+    provenance = _provenance(run, dataset, None if learnt is None else learnt.model_dump(), seed)
     provenance |= {
         "evaluations_of_split": looks,
         **({"evaluations_problem": problem} if problem else {}),

@@ -121,7 +121,7 @@ def evaluate_run(
             "images_fingerprint": content_fingerprint(digests),
             "splits_drawn": dataset.how_drawn,
             # None: the run does not say what it has learnt from
-            "learnt_from": None if learnt is None else learnt.to_dict(),
+            "learnt_from": None if learnt is None else learnt.model_dump(),
             # by the cards of its towers: nobody has the files that they learnt from
             "seen_before": [
                 line for one in seen_before(terms_of(described), dataset) if (line := one.line())

@@ -11,12 +11,15 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from pydantic import Field
+
+from limner.documented import Result
 from limner.durable import KEY, digest_of_values, from_json, opened, write_text
 from limner.errors import DataError
 from limner.evaluation.composed import ComposedReport
@@ -58,7 +61,7 @@ def noted(report: Report, run: Path) -> Report:
     }
     count, problem = _note(line, run)
     said = {"evaluations_problem": problem} if problem else {}
-    return replace(report, provenance={**report.provenance, "evaluations_of_split": count, **said})
+    return report.replace(provenance={**report.provenance, "evaluations_of_split": count, **said})
 
 
 def note_composed(report: ComposedReport, run: Path) -> ComposedReport:
@@ -74,7 +77,7 @@ def note_composed(report: ComposedReport, run: Path) -> ComposedReport:
     }
     count, problem = _note(line, run)
     said = {"evaluations_problem": problem} if problem else {}
-    return replace(report, provenance={**report.provenance, "evaluations_of_split": count, **said})
+    return report.replace(provenance={**report.provenance, "evaluations_of_split": count, **said})
 
 
 def note_look(run: TrainedModel, fingerprint: str, split: str, what: str) -> tuple[int | None, str]:
@@ -124,41 +127,38 @@ def _note(line: Mapping[str, Any], run: Path) -> tuple[int | None, str]:
     return count, problem
 
 
-@dataclass(frozen=True)
-class Summary:
-    """One configuration over its runs.
-
-    - `recipe`: its name; `runs`: folders; `seeds`: of the runs, in their order; `files`: names of the files that keep
-      evaluations of these runs, without ".jsonl".
-    - `stage`: name of the checkpoint that was evaluated, e.g. "stage-2"; `reranked`: how many of the first hits were
-      re-ranked, 0 for none.
-    - `precision`: arithmetic of the network, "fp32" or "bf16"; None where the lines do not say, as those of limner
-      0.1.0.
-    - `split_fingerprint`: of the split; None for repeated draws, of which each has its own.
-    - `splits`: number of different splits that were measured: above 1 for repeated draws.
-    - `looks`: how often these runs have read the split in all, whichever stage and protocol, by explanations, figures
-      and exports, too; None if that is not known of all of them.
-    - `values`: by direction and measure, mean and sample standard deviation over the runs; the deviation is None for
-      one run.
-    - `intervals`: by direction and measure, the 95 % interval over queries of one run; of several the mean of their
-      lower and of their upper ends. Empty where the line of a run has none, as those of limner 0.1.0.
-    - `problems`: of each log of these runs that has a line that was cut off, which one that is; it is left out.
-    """
+class Summary(Result):
+    """One configuration over its runs."""
 
     recipe: str
+    """Name of the recipe."""
     stage: str
+    """Stage whose checkpoint was evaluated."""
     reranked: int | str | None
+    """How many of the first hits were re-ranked: 0 = none, or "all"."""
     precision: str | None
+    """Arithmetic of the network, fp32 or bf16; null if the evaluations do not say, as those of limner 0.1.0."""
     protocol: str
+    """The rules under which the runs were evaluated; a number that differs between repeated draws is "…"."""
     split_fingerprint: str | None
+    """Digest of the split's annotations; null for repeated draws."""
     runs: tuple[str, ...]
-    seeds: tuple[Any, ...]
+    """Run folders, or the names of runs behind the file that keeps their evaluations."""
+    seeds: tuple[int | None, ...]
+    """Seeds of the runs, in their order; null for an imported model."""
     splits: int
+    """Different splits among them; above 1 for repeated draws."""
     looks: int | None
-    values: Mapping[str, Mapping[str, tuple[float, float | None]]]
+    """How often these runs have read the split in all, by explanations, figures and exports, too; null if not known."""
+    values: dict[str, dict[str, tuple[float, float | None]]]
+    """Mean and sample standard deviation by direction and measure; null for a single run."""
     problems: tuple[str, ...] = ()
+    """Logs of these runs with a line that was cut off, which is not counted."""
     files: tuple[str, ...] = ()
-    intervals: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
+    """Names of the files that keep evaluations of these runs (`--save`), without ".jsonl"."""
+    intervals: dict[str, dict[str, Interval]] = Field(default={})
+    """95 % interval over queries by direction and measure, of several runs the means of both ends; empty if a run has
+    none."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ scene. What published weights have seen is not at hand: `limner.inference.seen_b
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from torch import Tensor
 from limner.data.image_digests import image_digests
 from limner.data.records import Dataset
 from limner.data.splits import split_source
+from limner.documented import Result
 from limner.errors import DataError
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint
 from limner.inference.trained import TrainedModel, checkpoint_path
@@ -70,28 +70,17 @@ def named_by(run: Path) -> frozenset[int] | None:
     return frozenset(number for tensor in found.values() for number in tensor.tolist())
 
 
-@dataclass(frozen=True)
-class LearntFrom:
-    """How many images of a split a run has learnt from.
-
-    - `images`: of the split; `trained_on` and `selected_on`: how many of these trained the weights, and how many were
-      in the validation split that chose the epoch.
-    - `whole`: False if training started from a run that does not say what it had learnt from.
-    """
+class LearntFrom(Result):
+    """How many images of a split a run has learnt from, as a report's provenance has it."""
 
     images: int
+    """Images of the split."""
     trained_on: int
+    """How many of these trained the weights."""
     selected_on: int
+    """How many of these were in the validation split that chose the epoch."""
     whole: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        """The counts as a report's provenance has them."""
-        return {
-            "images": self.images,
-            "trained_on": self.trained_on,
-            "selected_on": self.selected_on,
-            "whole": self.whole,
-        }
+    """False if training started from a run that does not say what it had learnt from."""
 
 
 def knows_what_it_learnt(run: TrainedModel) -> bool:
@@ -135,7 +124,12 @@ def learnt_from(
     if fitting:
         moved |= trained & own
     _refuse(dataset.source, moved, chosen, lambda row: dataset.records[row].image.name)
-    return LearntFrom(len(content), int(trained.sum()), int(selected.sum()), knows_what_it_learnt(run))
+    return LearntFrom(
+        images=len(content),
+        trained_on=int(trained.sum()),
+        selected_on=int(selected.sum()),
+        whole=knows_what_it_learnt(run),
+    )
 
 
 def learnt_pictures(
@@ -173,7 +167,12 @@ def learnt_pictures(
         selected & (split not in ("train", "val")),
         lambda row: names[int(rows[row])],
     )
-    return LearntFrom(len(content), int(trained.sum()), int(selected.sum()), knows_what_it_learnt(run))
+    return LearntFrom(
+        images=len(content),
+        trained_on=int(trained.sum()),
+        selected_on=int(selected.sum()),
+        whole=knows_what_it_learnt(run),
+    )
 
 
 def _refuse(

@@ -7,15 +7,15 @@ nothing is "unknown", and is never said to be clean.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from limner.data.records import Dataset
-from limner.data.shared_records import number_of
+from limner.data.shared_records import Shared, number_of
 from limner.data.terms import OWN, TERMS, UNSTATED, WEIGHTS, TermsOfUse
+from limner.documented import Result
 from limner.errors import SettingsError
 from limner.inference.checkpoint import read_description
 from limner.inference.source import HUB, kind_of
@@ -26,17 +26,15 @@ _NUMBERED = {"Flickr": "flickr30k", "MSCOCO": "mscoco"}
 """The set of each form of file names that `number_of` knows; Flickr30k holds Flickr8k."""
 
 
-@dataclass(frozen=True)
-class SeenBefore:
-    """A set, or weights, that a model has learnt from, and what of a dataset is among it.
-
-    - `trained_on`: of weights, what they were trained on by their card; None for a set.
-    - `of_data`: what of the dataset; "" if its card names its data and the dataset is not among them, None = unknown.
-    """
+class SeenBefore(Result):
+    """A set, or weights, and what of the dataset it has, as far as its own card says."""
 
     name: str
+    """The set or the weights."""
     trained_on: str | None
+    """Of weights, what they were trained on by their card; null for a set."""
     of_data: str | None
+    """Its part of the dataset; "" if its card does not name the dataset among its data, null if it is unknown."""
 
     def line(self) -> str:
         """The same on one line; "" where nothing of the dataset is known to be among it."""
@@ -45,6 +43,17 @@ class SeenBefore:
                 f"{self.name}: unknown whether these pictures or captions were among what it was trained on"
             )
         return f"{self.name}: {self.of_data}" if self.of_data else ""
+
+
+class PretrainedData(Result):
+    """The result of --pretrained and --pretrained-data."""
+
+    seen: tuple[SeenBefore, ...]
+    """By cards; empty for pictures of one's own, of which no card says anything."""
+    compared_with: str | None
+    """The set of --pretrained-data; null without it."""
+    shared: tuple[Shared, ...]
+    """A row a split; empty without --pretrained-data."""
 
 
 def seen_before(terms: Iterable[TermsOfUse], dataset: Dataset) -> list[SeenBefore]:
@@ -72,7 +81,11 @@ def seen_before(terms: Iterable[TermsOfUse], dataset: Dataset) -> list[SeenBefor
         if one.name == dataset.terms.name or (is_set and data not in among):
             continue
         of_data = among.get(data, None if one.overlaps is None else "")
-        found.append(SeenBefore(one.name, one.trained_on, f"{named}{of_data}" if of_data else of_data))
+        found.append(
+            SeenBefore(
+                name=one.name, trained_on=one.trained_on, of_data=f"{named}{of_data}" if of_data else of_data
+            )
+        )
     return found
 
 

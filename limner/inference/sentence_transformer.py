@@ -64,26 +64,12 @@ class SentenceTransformerRun(TrainedModel):
     def _refuse(self) -> NoReturn:
         raise refusal(self.path)
 
-    # properties, where the class above has fields: whoever asks for one gets the error and not an AttributeError
-    @property
-    def model(self) -> NoReturn:
-        """Refused: there is no network of limner's."""
-        self._refuse()
-
-    @property
-    def tokenizer(self) -> NoReturn:  # type: ignore[override]
-        """Refused: sentence-transformers tokenizes."""
-        self._refuse()
-
-    @property
-    def images(self) -> NoReturn:  # type: ignore[override]
-        """Refused: sentence-transformers prepares pictures."""
-        self._refuse()
-
-    @property
-    def encoding(self) -> NoReturn:
-        """Refused: sentence-transformers pads and batches."""
-        self._refuse()
+    # properties, where the class above has fields: whoever asks for one gets the error and not an AttributeError.
+    # sentence-transformers has network and tokenizer, prepares pictures, pads and batches
+    model = property(_refuse)
+    tokenizer = property(_refuse)
+    images = property(_refuse)
+    encoding = property(_refuse)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,15 +1,18 @@
 """Captions that probably describe another picture, found by a trained model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
-from limner.data.records import Dataset, Record, group_numbers
+from limner.data.check_report import Report
+from limner.data.records import Dataset, group_numbers
+from limner.documented import Result
 from limner.errors import DataError
+from limner.inference.seen_before import PretrainedData
 from limner.inference.trained import TrainedModel
 from limner.losses.wrong_pairs import pair_losses, probability_of_right
 
@@ -18,14 +21,41 @@ _DRAWS = 8
 """Random batches that each pair is judged in; a single one has similar pictures in it or not by chance."""
 
 
-@dataclass(frozen=True)
-class SuspiciousCaption:
-    """A caption, and how far a model holds it for its picture's: `loss`, and the probability that it is `right`."""
+class SuspiciousCaption(Result):
+    """A caption that a run finds suspicious."""
 
-    record: Record
+    file: Path
+    """The picture that it stands with."""
     caption: str
+    """The caption."""
     loss: float
+    """Loss of the pair: 0 for one that the run tells from all others."""
     right: float
+    """Probability that the caption is right."""
+
+
+class SuspiciousCaptions(Result):
+    """Captions of a split by how far a run holds them for their pictures'."""
+
+    run: Path
+    """The run."""
+    split: str
+    """The split."""
+    captions: int
+    """Captions that were judged."""
+    wrong: int
+    """Captions that are wrong with a probability of a half or more."""
+    worst: tuple[SuspiciousCaption, ...]
+    """The most suspicious, worst first."""
+
+
+class DataReport(Report):
+    """The result of `limner data check`."""
+
+    suspicious: SuspiciousCaptions | None = None
+    """Captions that a run holds for another picture's; null without --with."""
+    pretrained: PretrainedData | None = None
+    """The parts of the dataset that weights have seen; null without --pretrained and --pretrained-data."""
 
 
 def suspicious_captions(
@@ -66,7 +96,10 @@ def judged(
     right = probability_of_right(losses)
     return [
         SuspiciousCaption(
-            dataset.records[captions[place][0]], captions[place][1], float(losses[place]), float(right[place])
+            file=dataset.records[captions[place][0]].image,
+            caption=captions[place][1],
+            loss=float(losses[place]),
+            right=float(right[place]),
         )
         # Stable: captions of one loss keep their order.
         for place in np.argsort(-losses, kind="stable")

@@ -38,6 +38,9 @@ TOGETHER = 32
 """Sentences that go through a tower at once where they are not filled to one length."""
 
 
+Feature = Literal["own", "mean", "first"]
+
+
 class TextTowerSettings(TextSettings):
     """The settings of a text tower of transformers."""
 
@@ -51,7 +54,7 @@ class TextTowerSettings(TextSettings):
     """True where the tower is told which tokens are padding."""
     padding_id: int = Field(default=0, ge=0)
     """The tokenizer's own number of its padding token."""
-    feature: Literal["own", "mean", "first"] = "own"
+    feature: Feature = "own"
     """A sentence's feature: the pair's own, the mean of its tokens' states, or the first token's."""
     states: Annotated[tuple[int, ...], Field(min_length=1)] = (-1,)
     """Layers whose states stand side by side in a feature, of a tower that is no half of a pair: -1 = the last, 0 = the
@@ -109,7 +112,9 @@ class TextTower(TextEncoder, FixedText):
     ) -> None:
         super().__init__()
         self.settings = settings
-        self._read(vocabulary_size, load_weights)
+        self.config, self.tower, projections = _opened(settings, vocabulary_size, load_weights)
+        # in a list, which nn.Module does not register: the network above has it as its projection
+        self.projection_of_pair = projections
         text: Any = getattr(self.config, "text_config", self.config)
         self.channels = int(text.hidden_size)
         # AltCLIP's text tower ends in a layer to the pair's own width
@@ -132,34 +137,6 @@ class TextTower(TextEncoder, FixedText):
             raise CheckpointError(
                 f"model '{settings.model}': padding_id={settings.padding_id} is no row of its word table ({rows})"
             )
-
-    def _read(self, vocabulary_size: int, load_weights: bool) -> None:
-        settings = self.settings
-        self.projection_of_pair: list[nn.Module] = []
-        if settings.model is None:
-            self.config, self.tower = _fresh(settings, vocabulary_size)
-            return
-        self.config = read_config(settings.model)
-        if is_pair(self.config):
-            if settings.states != LAST:
-                raise SettingsError(
-                    "setting 'model.text.states': a pair's text tower gives its last states alone"
-                )
-            half = read_half(settings.model, "text", load_weights=load_weights)
-            self.tower = half.tower
-            # in a list, which nn.Module does not register: the network above has it as its projection
-            self.projection_of_pair = [half.projection]
-            return
-        if settings.feature == "own":
-            raise CheckpointError(
-                f"model '{settings.model}': a '{self.config.model_type}' alone has no feature of a pair; set "
-                "model.text.feature=mean or first"
-            )
-        if load_weights:
-            # the pooler above [CLS] is never read, so its parameters would have no gradient
-            self.tower = read_weights(settings.model, self.config, add_pooling_layer=False)
-        else:
-            self.tower = empty(self.config, add_pooling_layer=False)
 
     @property
     def any_length(self) -> bool:
@@ -237,7 +214,7 @@ class TextTower(TextEncoder, FixedText):
 
         The vectors replace rows of the table alone; positions, types and norms are added to them as to any token.
         """
-        tokens, present = self._laid_out(token_ids)
+        tokens, present = _laid_out(token_ids, self.settings)
         places = torch.zeros_like(present)
         # both sides hold the tokens of a row in the same order, so the masks pair them up
         places[present] = marked[token_ids != PADDING]
@@ -273,17 +250,7 @@ class TextTower(TextEncoder, FixedText):
         if self.settings.feature == "own":
             own: Tensor = output.pooler_output
             return own
-        return self._of_states(self._states(output), present)
-
-    def _of_states(
-        self, states: Float[Tensor, "batch read {self.channels}"], present: Bool[Tensor, "batch read"]
-    ) -> Float[Tensor, "batch {self.channels}"]:
-        if self.settings.feature == "first":
-            return states[torch.arange(len(states), device=states.device), present.long().argmax(1)]
-        # sums in float32: half precision of a long sentence loses its last digits
-        weights = present.to(torch.float32)[:, :, None]
-        mean = (states.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
-        return mean.to(states.dtype)
+        return _pooled(_states(output, self.settings.states), present, self.settings.feature)
 
     def token_features(
         self, token_ids: Int64[Tensor, "batch words"]
@@ -302,28 +269,23 @@ class TextTower(TextEncoder, FixedText):
         Raises `SettingsError` as `expect_pooled_states`.
         """
         self.expect_pooled_states()
-        return self._of_states(states, token_ids != PADDING)
+        return _pooled(states, token_ids != PADDING, self.settings.feature)
 
     def expect_pooled_states(self) -> None:
         """Raise `SettingsError` where a sentence's feature is not made of what `token_features` gives."""
         # SigLIP's tokens pass its last layer, and the mean of them is not the mean that `forward` takes below it
-        if self.settings.feature == "own" or self._head is not None:
+        if self.settings.feature == "own" or _head(self.tower) is not None:
             raise SettingsError(
                 "the feature of this text tower cannot be had from the cached states of its tokens; set the stage's "
                 "views to 0"
             )
 
-    @property
-    def _head(self) -> nn.Module | None:
-        """SigLIP's last layer of sentences, which lies within its tower."""
-        found: nn.Module | None = getattr(getattr(self.tower, "text_model", None), "head", None)
-        return found
-
     def _placed(
         self, output: Any, present: Bool[Tensor, "batch read"], token_ids: Int64[Tensor, "batch words"]
     ) -> Float[Tensor, "batch words {self.channels}"]:
-        states = self._states(output)
-        states = states if self._head is None else self._head(states)
+        states = _states(output, self.settings.states)
+        head = _head(self.tower)
+        states = states if head is None else head(states)
         if is_traced():
             # sentences stand at the left of their rows, and in the tower from its first token on
             places = present.long().argmax(1)[:, None] + torch.arange(token_ids.shape[1])
@@ -334,15 +296,9 @@ class TextTower(TextEncoder, FixedText):
         found[token_ids != PADDING] = states[present]
         return found
 
-    def _states(self, output: Any) -> Float[Tensor, "batch read {self.channels}"]:
-        last: Tensor = output.last_hidden_state
-        if self.settings.states == LAST:
-            return last
-        return torch.cat([output.hidden_states[layer] for layer in self.settings.states], dim=2)
-
     def _run(self, token_ids: Int64[Tensor, "batch words"]) -> tuple[Any, Bool[Tensor, "batch read"]]:
         """The tower's output, and which of the positions that it read hold tokens."""
-        tokens, present = self._laid_out(token_ids)
+        tokens, present = _laid_out(token_ids, self.settings)
         return self._tower_output(tokens, present), present
 
     def _tower_output(self, tokens: Int64[Tensor, "batch read"], present: Bool[Tensor, "batch read"]) -> Any:
@@ -353,40 +309,62 @@ class TextTower(TextEncoder, FixedText):
             options["output_hidden_states"] = True
         return features(input_ids=tokens, **options)
 
-    def _laid_out(
-        self, token_ids: Int64[Tensor, "batch words"]
-    ) -> tuple[Int64[Tensor, "batch read"], Bool[Tensor, "batch read"]]:
-        """The tower's own numbers, filled as the settings say."""
-        present = token_ids != PADDING
-        counts = present.sum(1)
-        if is_traced():
-            return self._laid_out_at_the_left(token_ids, counts)
-        # a row without any token would give a tower with a mask NaN
-        length = self.settings.words if self.settings.filled != "no" else max(1, int(counts.max()))
-        place = torch.arange(length, device=token_ids.device)
-        read = (
-            place >= (length - counts)[:, None] if self.settings.filled == "left" else place < counts[:, None]
-        )
-        tokens = token_ids.new_full((len(token_ids), length), self.settings.padding_id)
-        # token ids count from 1, so that 0 is padding in every tokenizer; the tower's own count from 0
-        tokens[read] = token_ids[present] - 1
-        return tokens, read
 
-    def _laid_out_at_the_left(
-        self, token_ids: Int64[Tensor, "batch words"], counts: Int64[Tensor, " batch"]
-    ) -> tuple[Int64[Tensor, "batch read"], Bool[Tensor, "batch read"]]:
-        """The same of sentences at the left of their rows, by shapes that no value changes."""
-        if self.settings.filled != "no":
-            token_ids = F.pad(token_ids, (0, self.settings.words - token_ids.shape[1]))
-        place = torch.arange(token_ids.shape[1], device=token_ids.device)
-        start = (
-            token_ids.shape[1] - counts[:, None]
-            if self.settings.filled == "left"
-            else torch.zeros_like(counts)[:, None]
-        )
-        read = (place >= start) & (place < start + counts[:, None])
-        tokens = token_ids.gather(1, (place - start).clamp(min=0)) - 1
-        return torch.where(read, tokens, self.settings.padding_id), read
+def _laid_out(
+    token_ids: Int64[Tensor, "batch words"], settings: TextTowerSettings
+) -> tuple[Int64[Tensor, "batch read"], Bool[Tensor, "batch read"]]:
+    """The tower's own numbers, filled as the settings say."""
+    present = token_ids != PADDING
+    counts = present.sum(1)
+    if is_traced():
+        return _laid_out_at_the_left(token_ids, counts, settings)
+    # a row without any token would give a tower with a mask NaN
+    length = settings.words if settings.filled != "no" else max(1, int(counts.max()))
+    place = torch.arange(length, device=token_ids.device)
+    read = place >= (length - counts)[:, None] if settings.filled == "left" else place < counts[:, None]
+    tokens = token_ids.new_full((len(token_ids), length), settings.padding_id)
+    # token ids count from 1, so that 0 is padding in every tokenizer; the tower's own count from 0
+    tokens[read] = token_ids[present] - 1
+    return tokens, read
+
+
+def _laid_out_at_the_left(
+    token_ids: Int64[Tensor, "batch words"], counts: Int64[Tensor, " batch"], settings: TextTowerSettings
+) -> tuple[Int64[Tensor, "batch read"], Bool[Tensor, "batch read"]]:
+    """The same of sentences at the left of their rows, by shapes that no value changes."""
+    if settings.filled != "no":
+        token_ids = F.pad(token_ids, (0, settings.words - token_ids.shape[1]))
+    place = torch.arange(token_ids.shape[1], device=token_ids.device)
+    start = (
+        token_ids.shape[1] - counts[:, None]
+        if settings.filled == "left"
+        else torch.zeros_like(counts)[:, None]
+    )
+    read = (place >= start) & (place < start + counts[:, None])
+    tokens = token_ids.gather(1, (place - start).clamp(min=0)) - 1
+    return torch.where(read, tokens, settings.padding_id), read
+
+
+def _pooled(
+    states: Float[Tensor, "batch read channels"], present: Bool[Tensor, "batch read"], feature: Feature
+) -> Float[Tensor, "batch channels"]:
+    if feature == "first":
+        return states[torch.arange(len(states), device=states.device), present.long().argmax(1)]
+    # sums in float32: half precision of a long sentence loses its last digits
+    weights = present.to(torch.float32)[:, :, None]
+    mean = (states.float() * weights).sum(1) / weights.sum(1).clamp(min=1)
+    return mean.to(states.dtype)
+
+
+def _states(output: Any, layers: tuple[int, ...]) -> Float[Tensor, "batch read channels"]:
+    last: Tensor = output.last_hidden_state
+    return last if layers == LAST else torch.cat([output.hidden_states[layer] for layer in layers], dim=2)
+
+
+def _head(tower: nn.Module) -> nn.Module | None:
+    """SigLIP's last layer of sentences, which lies within its tower."""
+    found: nn.Module | None = getattr(getattr(tower, "text_model", None), "head", None)
+    return found
 
 
 class TokenStates(FixedText):
@@ -420,6 +398,31 @@ def _beside(module: nn.Module, excluded: nn.Module) -> list[nn.Module]:
     # a parameter of a module around the table would be in no part, and would never learn
     assert not module._parameters, type(module)
     return [found for child in module.children() for found in _beside(child, excluded)]
+
+
+def _opened(
+    settings: TextTowerSettings, vocabulary_size: int, load_weights: bool
+) -> tuple[Any, nn.Module, list[nn.Module]]:
+    """Configuration and network of a tower, and the projection of its pair if it is of one."""
+    if settings.model is None:
+        return *_fresh(settings, vocabulary_size), []
+    config = read_config(settings.model)
+    if is_pair(config):
+        if settings.states != LAST:
+            raise SettingsError(
+                "setting 'model.text.states': a pair's text tower gives its last states alone"
+            )
+        half = read_half(settings.model, "text", load_weights=load_weights)
+        return config, half.tower, [half.projection]
+    if settings.feature == "own":
+        raise CheckpointError(
+            f"model '{settings.model}': a '{config.model_type}' alone has no feature of a pair; set "
+            "model.text.feature=mean or first"
+        )
+    # the pooler above [CLS] is never read, so its parameters would have no gradient
+    if load_weights:
+        return config, read_weights(settings.model, config, add_pooling_layer=False), []
+    return config, empty(config, add_pooling_layer=False), []
 
 
 def _fresh(settings: TextTowerSettings, vocabulary_size: int) -> tuple[Any, nn.Module]:

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from limner.search.entry import StoredImage
 from limner.search.image_look import Note, Seen, look_at
+from limner.store.entry import StoredImage
 from limner.types import Encoder, RegionFeatures
 
 

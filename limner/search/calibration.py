@@ -1,17 +1,15 @@
 """Calibrate a run on a store's own images and sentences, from the vectors that the store holds.
 
-STORE/calibration.json   for searches of this store; goes before that of the run
+What is fitted is kept in the store, for searches of it, and goes before the calibration of the run.
 """
 
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64
 
-from limner.durable import digest_of_values
 from limner.errors import DataError
 from limner.evaluation.arrays import Results
 from limner.evaluation.reranking import First
@@ -21,23 +19,17 @@ from limner.inference.calibration import (
     expect_depth,
     expect_probability,
     fit_encoded,
-    write_calibration,
 )
-from limner.inference.calibration_file import (
-    FILE,
-    THRESHOLD,
-    RunCalibration,
-    calibration_text,
-)
+from limner.inference.calibration_file import THRESHOLD, RunCalibration
 from limner.inference.checkpoint import TRAINED_ON
 from limner.inference.learnt_images import word_of
 from limner.inference.trained import TrainedModel
 from limner.search.index_dataset import SPLIT
 from limner.search.sentences import SentenceTable
-from limner.search.snapshot import Snapshot
-from limner.search.store_calibration import SPLIT_NAME
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, reached
+from limner.store.calibration import SPLIT_NAME
+from limner.store.contents import region_blocks
+from limner.store.files import StoreFiles
+from limner.store.snapshot import Snapshot
 from limner.types import RegionFeatures
 
 # the model has learnt the ones by heart, and the figures of the others would then say nothing
@@ -88,7 +80,7 @@ def calibrate_store(
         first = 0
     expect_depth(run, first)
     snapshot = store.snapshot()
-    rows = {path: row for row, path in enumerate(snapshot.columns["path"].to_pylist())}
+    rows = {path: row for row, path in enumerate(snapshot.columns.paths)}
     sentences, vectors = SentenceTable(store).describing()
     # a sentence may be there before its image
     present = [place for place, one in enumerate(sentences) if one.path in rows]
@@ -130,40 +122,15 @@ def calibrate_store(
     return StoreCalibration(made, left_out)
 
 
-def write_store_calibration(store: StoreFiles, calibration: RunCalibration) -> StorePath:
-    """Write the file into a store's folder, and its digest into `store.json`.
-
-    Raises `CheckpointError` or `StoreError` if it cannot be written, and while another process writes.
-    """
-    calibration = calibration.replace(store=store.manifest.id)
-    digest = digest_of_values(calibration.model_dump(mode="json"))
-    with store.writing():
-        if store.manifest.calibration:
-            # the old one and the new one: a kill on either side of the write is no damage
-            store.change_manifest(calibration=(*store.manifest.calibration, digest))
-        write_into(store.folder, calibration)
-        store.change_manifest(calibration=(digest,))
-    return store.folder / FILE
-
-
-def write_into(folder: StorePath, calibration: RunCalibration) -> None:
-    """Write a calibration's file alone into the folder of a store."""
-    if isinstance(folder, Path):
-        write_calibration(folder, calibration)
-        return
-    # an object storage makes an object whole or not at all
-    with reached(folder):
-        (folder / FILE).write_text(calibration_text(calibration), encoding="utf-8")
-
-
 def _unseen(run: TrainedModel, snapshot: Snapshot) -> list[bool]:
     """For each image, False if it is of a split that nothing is fitted on, or the run was trained on its content."""
-    metadata = snapshot.columns["metadata"].to_pylist()
     # A store has the digest of every file, so nothing is read: metadata may lack the split, and name another one.
     learnt = set(run.learnt[TRAINED_ON].tolist()) if TRAINED_ON in run.learnt else set()
     return [
         json.loads(one).get(SPLIT) not in _NOT_FITTED_ON and word_of(sha256) not in learnt
-        for one, sha256 in zip(metadata, snapshot.columns["sha256"].to_pylist(), strict=True)
+        for one, sha256 in zip(
+            snapshot.columns.metadata, map(bytes.decode, snapshot.columns.sha256.tolist()), strict=True
+        )
     ]
 
 
@@ -174,7 +141,7 @@ def _groups(snapshot: Snapshot) -> Int64[np.ndarray, " images"]:
         [
             # a row is an int, which no identity is
             numbers.setdefault(row if identity is None else identity, len(numbers))
-            for row, identity in enumerate(snapshot.identities)
+            for row, identity in enumerate(snapshot.columns.identities)
         ],
         np.int64,
     )
@@ -183,6 +150,6 @@ def _groups(snapshot: Snapshot) -> Int64[np.ndarray, " images"]:
 def _regions(store: StoreFiles, snapshot: Snapshot) -> RegionFeatures:
     shape = store.region_shape or (0, 0, 0)
     features = np.empty((len(snapshot.keys), *shape), np.float16)
-    for places, block in store.region_blocks(snapshot.keys, _BLOCK):
+    for places, block in region_blocks(store, snapshot.keys, _BLOCK):
         features[places] = block
     return features

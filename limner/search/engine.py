@@ -5,26 +5,21 @@ from functools import partial
 from typing import Literal, TypeVar
 
 import numpy as np
-import pyarrow.compute as pc
-from jaxtyping import Float, Int
 
 from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureError
 from limner.evaluation.calibration import AROUND
 from limner.inference.calibration_file import RunCalibration
 from limner.inference.word_effects import DEFAULT
 from limner.requests import SearchRequest
-from limner.search.approximate import proposer_for
+from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention
-from limner.search.graph import Graph
-from limner.search.inverted_file import InvertedFile
-from limner.search.proposer import Proposer
 from limner.search.query_vectors import Compose, query_vectors
 from limner.search.ranking import Ranking
 from limner.search.sentences import SentenceTable
-from limner.search.snapshot import Snapshot, check_time, without
 from limner.search.stage_times import timed
-from limner.search.store_files import StoreFiles
-from limner.search.vectors import Found
+from limner.store.files import StoreFiles
+from limner.store.snapshot import Snapshot, check_time, without
+from limner.store.vectors import Found
 from limner.types import Encoder, Reranker
 from limner.wire import (
     Answer,
@@ -84,10 +79,8 @@ class Engine:
         self.encoder = encoder
         self.calibration = calibration
         self.compose = compose
-        self.approximate_from = approximate_from
         self._sentences = SentenceTable(files)
-        # now, so that a missing usearch is told before the first query
-        self._approximate: Proposer | None = None if approximate_from is None else Graph(files.dim)
+        self.approximate = Approximate(files.dim, approximate_from)
 
     def prepare(self) -> None:
         """Read the store, make the codes of a large one and begin its graph or lists, before the first query."""
@@ -95,7 +88,7 @@ class Engine:
         # answers meanwhile
         snapshot = self.files.snapshot()
         snapshot.vectors.prepare()
-        if (proposer := self._proposer(snapshot)) is not None:
+        if (proposer := self.approximate.of(snapshot)) is not None:
             proposer.follow(snapshot)
 
     def answer(self, query: SearchRequest) -> Answer:
@@ -213,7 +206,8 @@ class Engine:
     def info(self, *, max_k: int | None = None, changes: bool = True, adds: bool = True) -> StoreInfo:
         """Describe the store, its model and its limits; a server passes its own limits."""
         snapshot = self.files.snapshot()
-        taken = pc.min_max(snapshot.columns["taken"]).as_py()
+        taken = snapshot.columns.taken
+        times = taken[~np.isnat(taken)]
         sentences = self.sentence_count
         reranks = self._reranker() is not None
         return StoreInfo(
@@ -234,14 +228,14 @@ class Engine:
             fields=tuple(self.fields()),
             sentences=sentences,
             examples=tuple(self._examples(snapshot)) if sentences else (),
-            identities=snapshot.columns["identity"].null_count < len(snapshot.vectors),
-            times=(taken["min"].isoformat(), taken["max"].isoformat()) if taken["min"] else None,
+            identities=any(one is not None for one in snapshot.columns.identities),
+            times=(times.min().item().isoformat(), times.max().item().isoformat()) if len(times) else None,
             approximate=self._approximate_info(snapshot),
         )
 
     def _approximate_info(self, snapshot: Snapshot) -> StoreApproximate | None:
         """Say what answers in place of exact search, and what was measured of it; None until it is built."""
-        proposer = self._proposer(snapshot)
+        proposer = self.approximate.of(snapshot)
         if proposer is None or not proposer.tried:
             return None
         last = proposer.tried[-1]
@@ -285,7 +279,7 @@ class Engine:
                 isinstance(vector, LimnerError)
                 or query.is_limited
                 or (self.compose is not None and query.has_both)
-                or self._is_approximate(query, len(snapshot.vectors), snapshot)
+                or self.approximate.answers(query, len(snapshot.vectors), snapshot)
                 # all others would look for as many
                 or first == "all"
                 or (needed := max(query.start + query.k, first)) > _TOGETHER
@@ -319,17 +313,17 @@ class Engine:
             is_composed = self.compose is not None and query.has_both
             own = snapshot.rows_of(query.image) if is_composed else []
             if query.like is not None:
-                own = [self.files.row_of(snapshot, query.like)]
+                own = [snapshot.expect_row(query.like)]
             # whoever has marked an image has seen it; what is left is what there is to look at
-            marked = [self.files.row_of(snapshot, key) for key in (*query.right, *query.wrong)]
+            marked = [snapshot.expect_row(key) for key in (*query.right, *query.wrong)]
             rows = without(rows, [*own, *marked])
             count = len(rows) if first == "all" else min(first, len(rows))
             # a probability compares a hit with the first of the ranking, whatever `k` is
             wanted = max(query.start + query.k, count, AROUND)
             # a reranker that scores all needs every row, which exact search gives in one pass
             proposed = None
-            if self._is_approximate(query, len(rows), snapshot) and first != "all":
-                proposed = self._proposed(vector, snapshot, wanted, rows, query.like)
+            if self.approximate.answers(query, len(rows), snapshot) and first != "all":
+                proposed = self.approximate.proposed(vector, snapshot, wanted, rows, query.like)
             if proposed is None:
                 # a group is counted over all rows that meet the conditions, so it needs the whole ranking
                 most = len(rows) if query.group else min(wanted, len(rows))
@@ -359,8 +353,9 @@ class Engine:
         if reranker is not None and count:
             assert query.text is not None
             check_time(until)
+            around = 0 if self.calibration is None else self.calibration.around
             with timed("rerank"):
-                ranking.rerank(reranker, query.text, self.files, count, around=self._around(), until=until)
+                ranking.rerank(reranker, query.text, self.files, count, around=around, until=until)
         chosen, groups = ranking.grouped(query)
         of_text = (
             query.text is not None and query.image is None and query.like is None and not query.is_marked
@@ -385,7 +380,7 @@ class Engine:
         cut = getattr(self.encoder, "unread_words", None)
         unread = () if query.text is None or cut is None else tuple(cut(query.text))
         best = first_hit[0].probability if first_hit else None
-        threshold = self._threshold(reranked=count > 0)
+        threshold = None if self.calibration is None else self.calibration.threshold_for(reranked=count > 0)
         return Answer(
             hits=tuple(hits),
             total=len(snapshot.vectors),
@@ -398,65 +393,6 @@ class Engine:
             composed=is_composed,
             reference=reference,
         )
-
-    def _proposer(self, snapshot: Snapshot) -> Proposer | None:
-        """Return the graph or lists for a snapshot; None for a store that is searched exactly."""
-        made = self._approximate
-        # a small one lets go of what it held, which may have been deleted; and a store may grow beyond memory
-        if self.approximate_from is None or len(snapshot.vectors) < self.approximate_from:
-            self._approximate = None
-        elif made is None or isinstance(made, InvertedFile) != snapshot.vectors.on_disk:
-            self._approximate = proposer_for(snapshot)
-        return self._approximate
-
-    def _is_approximate(self, query: SearchRequest, matching: int, snapshot: Snapshot) -> bool:
-        """True if a graph or lists answer: in a large store, without groups, which need all scores."""
-        proposer = self._proposer(snapshot)
-        # asked for more rows they may find one that was missed among fewer: parts would not fit together
-        if proposer is None or query.group is not None or query.offset is not None:
-            return False
-        if proposer.takes_conditions:
-            return True
-        # the graph would have to be asked for as many more images as were marked, which nobody has measured
-        if query.is_marked:
-            return False
-        # by the rows, not by the conditions: one that every image meets leaves the graph its place
-        return matching + (query.like is not None) == len(snapshot.vectors)
-
-    def _proposed(
-        self,
-        vector: Float[np.ndarray, " dim"],
-        snapshot: Snapshot,
-        count: int,
-        rows: Int[np.ndarray, " matching"],
-        like: str | None,
-    ) -> Found | None:
-        """Find rows by a graph or lists, without the image of `like`; None while they are built."""
-        if (proposer := self._proposer(snapshot)) is None:
-            return None
-        if len(rows) + (like is not None) < len(snapshot.vectors):
-            return proposer.proposed(snapshot, vector, count, rows)
-        proposed = proposer.proposed(snapshot, vector, count + (like is not None))
-        if proposed is None or like is None:
-            return proposed
-        found, scores = proposed
-        others = found != self.files.row_of(snapshot, like)
-        return found[others], scores[others]
-
-    def _around(self) -> int:
-        """Number of images that a reranker must read for the probabilities: as many as when they were fitted."""
-        if self.calibration is None or self.calibration.reranker is None:
-            return 0
-        # otherwise the first hit's probability rose as `rerank` fell: 0.97 at 1 where it is 0.23 now
-        return AROUND if self.calibration.reranked == "all" else min(AROUND, self.calibration.reranked)
-
-    def _threshold(self, *, reranked: bool) -> float | None:
-        """The threshold for an answer; None without one that can be used."""
-        if self.calibration is None:
-            return None
-        # that of the first hit's kind of score: the other kind's may be of no use
-        by_reranker = reranked and self.calibration.reranker is not None
-        return self.calibration.threshold_of("reranker" if by_reranker else "embedding")
 
     def _reranking(self, query: SearchRequest) -> tuple[Reranker | None, int | Literal["all"]]:
         """Return the reranker, and how many of the first images it re-ranks for a query."""

@@ -10,7 +10,8 @@ from limner.data.transforms import WHOLE, Crop, ImageSettings, crop_of
 from limner.errors import ChangedPictureError, ImageError, SettingsError
 from limner.inference.word_effects import DEFAULT, METHODS, Design, joined, known_to
 from limner.search.image_files import open_unchanged
-from limner.search.store_files import StoreFiles
+from limner.store.contents import region_features, thumbnails
+from limner.store.files import StoreFiles
 from limner.types import Encoder, RegionFeatures, Reranker, RerankScores
 from limner.wire import Attention, Explanation, Hit, WordMethodName
 
@@ -32,7 +33,7 @@ def explanation(
     encoder.check_query(text)
     words = tuple(encoder.known_words(text))
     snapshot = files.snapshot()
-    vector = snapshot.vectors[files.row_of(snapshot, key)]
+    vector = snapshot.vectors[snapshot.expect_row(key)]
     # nothing is left of a text of one word without it
     design = (
         METHODS[method].design(words, known_to(encoder)) if words[1:] else Design([words], np.zeros((1, 1)))
@@ -63,7 +64,7 @@ def explanation(
 def _regions(encoder: Encoder, reranker: Reranker, files: StoreFiles, key: str) -> RegionFeatures | None:
     """Region features of an image: the store's, or of its file; None where there are neither."""
     if files.region_shape is not None:
-        return files.region_features([key])
+        return region_features(files, [key])
     image = files.entry(key)
     try:
         # one pass of the network, so that nobody has to keep 75 kB an image for the few that are explained
@@ -84,7 +85,7 @@ def with_attention(
     if reranked:
         keys = [hits[place].id for place in reranked]
         # read by the reranker a second time, for the hits alone: ranking keeps only the logits of all that it re-ranks
-        scores, crops = reranker.rerank(text, files.region_features(keys)), crops_of(encoder, files, keys)
+        scores, crops = reranker.rerank(text, region_features(files, keys)), crops_of(encoder, files, keys)
         for number, place in enumerate(reranked):
             attention = attention_of(scores, number, crops[number])
             found[place] = hits[place].model_copy(update={"attention": attention})
@@ -115,5 +116,5 @@ def crops_of(encoder: Encoder, files: StoreFiles, ids: Sequence[str]) -> list[Cr
     return [
         # the thumbnail has the proportions of its image, whose file may be gone; Pillow reads no more than its header
         WHOLE if file is None else crop_of(*Image.open(io.BytesIO(file)).size, images)
-        for file in files.thumbnails(ids)
+        for file in thumbnails(files, ids)
     ]

@@ -23,15 +23,14 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from jaxtyping import Float
 
-from limner.errors import DataError, ImageError, LimnerError, SettingsError, StoreError
+from limner.errors import DataError, ImageError, LimnerError, SettingsError
 from limner.evaluation.array_files import checked_arrays, unit_rows
-from limner.search.entry import StoredImage
 from limner.search.image_look import Note, Seen, is_another, look_at
 from limner.search.index import notes_of
-from limner.search.manifest import FILE as MANIFEST
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, reached
 from limner.search.vector_files import reader_of
+from limner.store.entry import StoredImage
+from limner.store.files import StoreFiles, has_store
+from limner.store.path import StorePath
 from limner.types import ImageSource, Pixels, Reranker
 from limner.wire import IndexReport
 
@@ -182,9 +181,7 @@ def store_of_vectors(name: str, dim: int, folder: StorePath) -> StoreFiles:
     if not name.strip():
         raise SettingsError("--vectors: name the model that made them, in place of a run")
     model = ForeignModel(name, dim)
-    with reached(folder, "read"):
-        is_there = (folder / MANIFEST).exists()
-    if not is_there:
+    if not has_store(folder):
         return StoreFiles.create(folder, fingerprint=model.fingerprint, dim=dim, run=f"{_SCHEME}{name}")
     files = StoreFiles.open(folder)
     files.check_model(model.fingerprint, dim)
@@ -208,10 +205,10 @@ def index_vectors(
     notes = notes_of(_with_facts(given, metadata or {}))
     counts, skipped = {"added": 0, "updated": 0, "unchanged": 0, "forgotten": 0}, list[tuple[str, str]]()
     vectors = dict(zip(given.paths, given.vectors, strict=True))
-    with files.writing(), ThreadPoolExecutor(workers or os.cpu_count() or 1) as threads:
+    threads = ThreadPoolExecutor(workers or os.cpu_count() or 1)
+    with threads, files.changing() as writer:
         stored = files.entries(given.paths)
         known = _with_same_vector(files, stored, vectors)
-        writer = files.writer()
 
         def look(path: str) -> Seen | str:
             before = stored.get(path)
@@ -235,14 +232,12 @@ def index_vectors(
                     elif seen.write:
                         kept.append(seen.entry)
                 if fresh:
-                    # before the rows: killed in between, the next call still knows whose sentences these were
-                    counts["forgotten"] += files.sentences.delete(
-                        [
+                    counts["forgotten"] += writer.delete_sentences(
+                        paths=[
                             seen.entry.path
                             for seen in fresh
                             if is_another(stored.get(seen.entry.path), seen.entry)
-                        ],
-                        "path",
+                        ]
                     )
                     rows = np.stack([vectors[seen.entry.path] for seen in fresh]).astype(np.float32)
                     writer.add([seen.entry for seen in fresh], rows, None, [seen.thumbnail for seen in fresh])
@@ -252,16 +247,11 @@ def index_vectors(
                     writer.commit()
                 if progress:
                     progress(start + len(paths), len(given.paths))
-            writer.commit()
         except BaseException:
             # what is whole stays, as `index_pictures` has it
-            try:
+            with suppress(LimnerError):
                 writer.commit()
-            except LimnerError:
-                writer.abandon()
             raise
-        with suppress(StoreError):
-            files.tidy()
     unused = tuple(sorted((metadata or {}).keys() - set(given.paths)))
     return IndexReport(**counts, skipped=tuple(skipped), unused_metadata=unused)
 
@@ -282,7 +272,8 @@ def _with_same_vector(
     entries = list(stored.values())
     if not entries:
         return {}
-    own = files.vectors([entry.id for entry in entries])
+    snapshot = files.snapshot()
+    own = snapshot.vectors[[snapshot.places[entry.id] for entry in entries]]
     return {
         entry.path: entry
         for entry, row in zip(entries, own, strict=True)

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.search.proposer import GROWN, RECALL, Proposer, of_usearch, own_queries
-from limner.search.snapshot import Snapshot
-from limner.search.vectors import Found
+from limner.store.snapshot import Snapshot
+from limner.store.vectors import Found
 from limner.store_reports import GraphWidth
 
 # usearch's own 128 gave recall@10 of 0.986 at 768 rows looked at, on 160,000 vectors around real photographs;

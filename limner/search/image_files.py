@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from limner.data.images import encoded_anew, thumbnail
 from limner.errors import ChangedPictureError
-from limner.search.entry import StoredImage
+from limner.store.entry import StoredImage
 
 # by the bytes and not by the name, which may say anything. TIFF is missing: of the browsers only Safari shows it
 _SIGNS = (

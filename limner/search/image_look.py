@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from limner.data.images import PictureBytes, capture_time, thumbnail
 from limner.errors import ImageError
-from limner.search.entry import StoredImage
+from limner.store.entry import StoredImage
 from limner.types import ImageSource, Pixels
 
 READ_AT_ONCE = 2**25
@@ -46,7 +46,7 @@ class Seen:
 
 
 def is_another(before: StoredImage | None, now: StoredImage) -> bool:
-    """True if a file was replaced by the picture of another identity: sentences that described it are not of the new.
+    """True if a file now shows another identity, so that its sentences no longer apply.
 
     An edited picture of the same identity keeps them, and so does one that is told to be of somebody else.
     """

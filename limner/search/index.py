@@ -16,17 +16,18 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from limner.conditions import local_time
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
-from limner.errors import DataError, LimnerError, SettingsError, StoreError
+from limner.errors import DataError, LimnerError, SettingsError
 from limner.export.exported import ExportedModel
 from limner.search.batch_look import EncodedBatch, Looked, Task, Workers, encode_batch
-from limner.search.entry import StoredImage, to_json
 from limner.search.find_pictures import find_pictures
 from limner.search.image_look import Note, Seen, is_another, look_at, look_at_time
-from limner.search.kept_model import as_stored, load_source
 from limner.search.metadata import read_metadata
 from limner.search.open_source import open_source, store_of
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, store_path
+from limner.store.entry import StoredImage, to_json
+from limner.store.files import StoreFiles
+from limner.store.kept_model import as_stored, load_source
+from limner.store.path import StorePath, store_path
+from limner.store.writer import StoreWriter
 from limner.types import Encoder
 from limner.wire import IndexReport
 
@@ -66,7 +67,7 @@ def index(
     - `data`: in place of `images` and `metadata`, a dataset or its FORMAT:PATH; its identities, metadata and sentences
       go into the store, too (`limner.search.index_dataset`). `split`: only the records of this split.
     - `metadata`: facts by path, or a CSV or JSON Lines file (`limner.search.metadata`).
-    - `keep_model`: a new store holds the model's checkpoint (`limner.search.kept_model`); otherwise it needs the run.
+    - `keep_model`: a new store holds the model's checkpoint (`limner.store.kept_model`); otherwise it needs the run.
 
     The other arguments and the errors are those of `index_pictures`; `SettingsError` for arguments that exclude each
     other.
@@ -161,9 +162,9 @@ def index_pictures(
     given. An image that it does not name keeps its facts, also when its bytes change.
     `batch_size` images are encoded at once, `workers` threads decode (default: one a core), and at most four batches
     are in memory, decoded or encoded. Several batches are committed together; an error or Ctrl-C commits what is whole.
-    With a `cluster` (`limner.search.cluster`) its workers read, decode and encode lists of `batch_size` images; here it
-    is looked which images are known, and written. `progress` is called with the images done and their total. The store
-    is held for writing from first to last.
+    With a `cluster` (`limner.search.cluster`) its workers read, decode and encode lists of `batch_size` images; this
+    process only looks which images are known, and writes. `progress` is called with the images done and their total.
+    The store is held for writing from first to last.
 
     Raises `StoreError` for another model's store and for one that another process writes to, `DataError` for
     paths that do not exist and metadata that JSON cannot hold, `SettingsError` for sizes below 1. An image that
@@ -197,8 +198,12 @@ def index_pictures(
 
         skipped = list(found.unlisted)
         # one thread encodes: a second batch at the same time would share its cores with the first one
-        with ThreadPoolExecutor(workers) as threads, ThreadPoolExecutor(1) as encoding:
-            writer = _Writer(encoder, store, stored, batch_size, encoding)
+        with (
+            ThreadPoolExecutor(workers) as threads,
+            ThreadPoolExecutor(1) as encoding,
+            store.changing() as changes,
+        ):
+            writer = _Writer(encoder, store, changes, stored, batch_size, encoding)
             try:
                 if cluster is not None:
                     lists = _unread(threads, stored, notes, pictures, batch_size, writer, tell)
@@ -216,7 +221,9 @@ def index_pictures(
                         tell(1)
                 writer.finish()
             except BaseException:
-                writer.break_off()
+                # what is whole stays; on a full disk, as a rule, that fails, too
+                with suppress(LimnerError):
+                    changes.commit()
                 raise
     if cluster is not None:
         # answers come in any order
@@ -237,6 +244,7 @@ class _Writer:
         self,
         encoder: Encoder,
         store: StoreFiles,
+        changes: StoreWriter,
         stored: Mapping[str, StoredImage],
         batch_size: int,
         thread: ThreadPoolExecutor,
@@ -245,7 +253,7 @@ class _Writer:
         self.counts = {"added": 0, "updated": 0, "unchanged": 0, "forgotten": 0}
         self._stored = stored
         self._thread = thread
-        self._writer = store.writer()
+        self._writer = changes
         self._fresh: list[Seen] = []
         self._kept: list[StoredImage] = []
         self._encoding: Future[EncodedBatch] | None = None
@@ -275,18 +283,6 @@ class _Writer:
         self._write_encoded()
         self._rewrite()
         self._writer.commit()
-        if any(self.counts[outcome] for outcome in ("added", "updated")):
-            # what was indexed stands also on a disk that is too full to join files; the next call tries it again
-            with suppress(StoreError):
-                self.store.tidy()
-
-    def break_off(self) -> None:
-        """Commit what is whole after an error."""
-        try:
-            self._writer.commit()
-        except LimnerError:
-            # a full disk, as a rule, which is the error that has brought us here
-            self._writer.abandon()
 
     def _pass_on(self) -> None:
         """Begin to encode the images at hand, and write those that were encoded before."""
@@ -313,9 +309,8 @@ class _Writer:
 
     def _add(self, batch: EncodedBatch) -> None:
         entries = [seen.entry for seen in batch.seen]
-        # before the rows: killed in between, the next call still knows whose sentences these were
-        self.counts["forgotten"] += self.store.sentences.delete(
-            [entry.path for entry in entries if is_another(self._stored.get(entry.path), entry)], "path"
+        self.counts["forgotten"] += self._writer.delete_sentences(
+            paths=[entry.path for entry in entries if is_another(self._stored.get(entry.path), entry)]
         )
         thumbnails = [seen.thumbnail for seen in batch.seen]
         self._writer.add(entries, batch.vectors, batch.region_features, thumbnails)
@@ -416,8 +411,6 @@ def reindex(
     counted, and with `delete` taken out. Sentences are not moved: index them anew (`limner.search.sentences`). Raises
     what `index_pictures` raises.
     """
-    # facts are copied into sound rows of another store, so that nobody could find a damaged one there
-    old.read(old.table.expect_sound)
     facts = {
         entry.path: {
             **entry.metadata,

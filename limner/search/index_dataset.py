@@ -16,7 +16,7 @@ from limner.errors import DataError
 from limner.search.batch_look import Workers
 from limner.search.index import index_files
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.types import Encoder
 from limner.wire import IndexReport
 

@@ -10,11 +10,10 @@ import math
 import numpy as np
 from jaxtyping import Float, Int
 
-from limner.search.int8_codes import Int8Codes
 from limner.search.proposer import GROWN, RECALL, Proposer, of_usearch, own_queries
-from limner.search.snapshot import Snapshot
-from limner.search.table import ROW
-from limner.search.vectors import Found, Vectors, top
+from limner.store.int8_codes import Int8Codes
+from limner.store.snapshot import Snapshot
+from limner.store.vectors import Found, Vectors, top
 from limner.store_reports import GraphWidth
 
 _SAMPLE = 200
@@ -95,9 +94,9 @@ class InvertedFile(Proposer):
         """Lists of a snapshot's rows, as far as they were there before, and the rows that are left."""
         lists = np.empty(len(snapshot.vectors), np.int32)
         left = np.ones(len(lists), bool)
-        # an erasure writes a new table, which numbers its rows anew
-        if self._snapshot is not None and self._snapshot.table == snapshot.table:
-            same, places = self._snapshot.places_of(snapshot.columns[ROW].to_numpy())
+        # another store numbers its rows anew
+        if self._snapshot is not None and self._snapshot.store == snapshot.store:
+            same, places = self._snapshot.places_of(snapshot.columns.numbers)
             lists[same] = self._list_of[places]
             left[same] = False
         return lists, np.flatnonzero(left)

@@ -12,11 +12,10 @@ from limner.errors import SettingsError, StoreError
 from limner.export.exported import ExportedModel
 from limner.inference.hub_runs import run_of_name
 from limner.inference.source import RUN_FILE, kind_of
-from limner.search.kept_model import as_stored, keep, load_source
-from limner.search.manifest import FILE as MANIFEST
-from limner.search.manifest import IN_STORE, MODEL_FOLDER, check_empty
-from limner.search.store_files import StoreFiles, store_for
-from limner.search.store_path import StorePath, is_remote, reached
+from limner.store.files import StoreFiles, has_store, store_for
+from limner.store.kept_model import as_stored, keep, load_source
+from limner.store.manifest import IN_STORE, MODEL_FOLDER, check_empty
+from limner.store.path import StorePath, is_remote, reached
 from limner.types import Encoder
 
 if TYPE_CHECKING:
@@ -93,8 +92,7 @@ def store_of(
     """
     if isinstance(model, ExportedModel):
         model.expect_to_index(regions=False)
-    with reached(folder, "read"):
-        is_there = (folder / MANIFEST).exists()
+    is_there = has_store(folder)
     if is_there:
         files = StoreFiles.open(folder)
         _expect_model(files, model, named)
@@ -145,8 +143,7 @@ def run_for_store(source: str, folder: StorePath) -> Path | None:
 
     Raises `CheckpointError` for a repository that cannot be had.
     """
-    with reached(folder, "read"):
-        has_manifest = (folder / MANIFEST).exists()
+    has_manifest = has_store(folder)
     if has_manifest:
         manifest = StoreFiles.open(folder).manifest
         # a store with its own pair needs the hub no more
@@ -166,8 +163,7 @@ def _imported(source: str, folder: StorePath) -> Path:
             f"{folder}: a model is imported into a store on this machine's disk; for an object storage import it first "
             f"(limner import {source} RUN) and index with the run"
         )
-    with reached(folder, "read"):
-        has_manifest = (folder / MANIFEST).is_file()
+    has_manifest = has_store(folder)
     if has_manifest:
         files = StoreFiles.open(folder)
         if files.manifest.run != IN_STORE or files.manifest.kept_from is not None:

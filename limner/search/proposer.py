@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.errors import SettingsError, install_hint
-from limner.search.snapshot import Snapshot
-from limner.search.vectors import Found, Vectors
+from limner.store.snapshot import Snapshot
+from limner.store.vectors import Found, Vectors
 from limner.store_reports import GraphWidth
 
 RECALL = 0.995

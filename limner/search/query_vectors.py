@@ -8,9 +8,9 @@ from pydantic import ConfigDict, Field
 from limner.errors import DataError, LimnerError, SettingsError
 from limner.requests import SearchRequest
 from limner.search.feedback import moved
-from limner.search.snapshot import Snapshot
 from limner.search.stage_times import timed
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
+from limner.store.snapshot import Snapshot
 from limner.types import Encoder
 
 TEXT_WEIGHT = 0.5
@@ -62,7 +62,7 @@ def query_vectors(
             if query.image is not None:
                 pictures[number] = encoder.prepare_image(query.image) if pixels is None else pixels
             if query.like is not None:
-                stored[number] = snapshot.vectors[files.row_of(snapshot, query.like)]
+                stored[number] = snapshot.vectors[snapshot.expect_row(query.like)]
             if vector is not None:
                 if vector.shape != (files.dim,):
                     raise DataError(f"the query's vector has {len(vector)} numbers, the store's {files.dim}")
@@ -120,7 +120,7 @@ def _moved(
         return vector
     try:
         right, wrong = (
-            snapshot.vectors[[files.row_of(snapshot, key) for key in keys]]
+            snapshot.vectors[[snapshot.expect_row(key) for key in keys]]
             for keys in (query.right, query.wrong)
         )
         return moved(vector, right, wrong)

@@ -10,9 +10,10 @@ from jaxtyping import Float, Int
 from limner.evaluation.calibration import AROUND
 from limner.inference.calibration_file import RunCalibration
 from limner.requests import SearchRequest
-from limner.search.snapshot import Snapshot, check_time
-from limner.search.store_files import StoreFiles
-from limner.search.vectors import Vectors
+from limner.store.contents import region_blocks
+from limner.store.files import StoreFiles
+from limner.store.snapshot import Snapshot, check_time
+from limner.store.vectors import Vectors
 from limner.types import Reranker
 from limner.wire import Hit
 
@@ -75,7 +76,7 @@ class Ranking:
         """
         rows = self.rows[: max(count, around)]
         logits = np.empty(len(rows), np.float32)
-        blocks = files.region_blocks(self.snapshot.keys_of(rows), _BLOCK)
+        blocks = region_blocks(files, self.snapshot.keys_of(rows), _BLOCK)
         check_time(until)
         for places, region_features in blocks:
             # by places: of a large share the blocks come in the order of the table
@@ -99,7 +100,7 @@ class Ranking:
         if query.group is None:
             return self.rows[:end].tolist(), None
         if query.group == "identity":
-            groups = best_of_identities(self.rows, self.snapshot.identities, end)
+            groups = best_of_identities(self.rows, self.snapshot.columns.identities, end)
         else:
             groups = best_of_near_duplicates(self.rows, self.snapshot.vectors, end)
         return [row for row, _ in groups], [size for _, size in groups]

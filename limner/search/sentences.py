@@ -1,27 +1,21 @@
-"""Sentences in a store, which an image finds: a table of their own beside that of the images.
-
-STORE/sentences-1.lance   one row a sentence: id, text, path of the image that it describes or null, vector
-"""
+"""Sentences in a store, which an image finds: a table of their own beside that of the images."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from jaxtyping import Float
 
 from limner.errors import DataError, SettingsError
-from limner.search.commits import column_sum
-from limner.search.entry import key_of
-from limner.search.kept_model import as_stored
-from limner.search.row_digests import DIGEST
-from limner.search.snapshot import Snapshot
-from limner.search.store_files import StoreFiles
-from limner.search.table import matrix_of, with_vectors
-from limner.search.vectors import Vectors
+from limner.store.digests import total_of, vector_sums
+from limner.store.entry import key_of
+from limner.store.files import StoreFiles
+from limner.store.kept_model import as_stored
+from limner.store.rows import Reading, SentenceRow, State
+from limner.store.snapshot import Snapshot, damaged, matrix_of, sound_sentences
+from limner.store.vectors import Vectors
 from limner.types import Encoder
 from limner.wire import FoundSentence, SentencesReport
 
@@ -42,8 +36,8 @@ class Sentence:
 
 @dataclass(frozen=True, eq=False)
 class _Snapshot:
-    key: tuple[str, int, int]
-    table: pa.Table
+    identity: tuple[object, ...]
+    sentences: list[Sentence]
     vectors: Vectors
 
 
@@ -52,11 +46,11 @@ class SentenceTable:
 
     def __init__(self, files: StoreFiles) -> None:
         self.files = files
-        self._table = files.sentences
         self._snapshot: _Snapshot | None = None
 
     def __len__(self) -> int:
-        return self.files.read(lambda: len(self._table))
+        with self.files.rows.reading() as reading:
+            return reading.state("sentences").rows
 
     def index(
         self,
@@ -76,27 +70,27 @@ class SentenceTable:
             raise SettingsError(f"expected a batch size of at least 1, got {batch_size}")
         self.files.check_model(encoder.fingerprint, encoder.dim)
         encoder = as_stored(encoder, self.files)
-        with self.files.writing():
+        with self.files.changing() as writer:
             try:
                 # the digests encode all text, so that broken Unicode is found before anything is written
                 wanted = {sentence.id: sentence for sentence in sentences}
             except UnicodeEncodeError:
                 raise DataError("a sentence or its picture's name is not valid Unicode") from None
-            stored = self._table.all(["id", "path"]).to_pylist()
-            stored_ids = {row["id"] for row in stored}
+            stored = {row.id: row.path for row, _ in self._read()}
             pictures = {sentence.path for sentence in wanted.values()} - {None}
             # a new edition of a dataset replaces the sentences of its images; all others stay
-            gone = [row["id"] for row in stored if row["path"] in pictures and row["id"] not in wanted]
-            self._table.delete(gone)
-            fresh = [sentence for key, sentence in wanted.items() if key not in stored_ids]
+            gone = [key for key, path in stored.items() if path in pictures and key not in wanted]
+            writer.delete_sentences(gone)
+            fresh = [sentence for key, sentence in wanted.items() if key not in stored]
             # a sentence of unknown words alone has an arbitrary embedding, which some query would be nearest to
             known = [sentence for sentence in fresh if encoder.known_words(sentence.text)]
             for start in range(0, len(known), batch_size):
                 batch = known[start : start + batch_size]
-                self._add(batch, encoder.encode_texts([sentence.text for sentence in batch]))
+                vectors = encoder.encode_texts([sentence.text for sentence in batch])
+                writer.add_sentences([(one.id, one.text, one.path) for one in batch], vectors)
+                writer.commit()
                 if progress is not None:
                     progress(start + len(batch), len(known))
-            self._table.tidy()
         unknown = tuple(sentence.text for sentence in fresh if not encoder.known_words(sentence.text))
         # an encoder of another package may not say what it cuts
         count = getattr(encoder, "count_truncated", None)
@@ -114,53 +108,52 @@ class SentenceTable:
         best, scores = snapshot.vectors.first(np.ascontiguousarray(query, np.float32), k)
         # a sentence may be there before its image, and its path alone says nothing to a client
         pictures = self.files.snapshot()
-        rows = snapshot.table.take(pa.array(best, pa.int64())).select(["text", "path"]).to_pylist()
+        found = [snapshot.sentences[row] for row in best.tolist()]
         return [
             FoundSentence(
                 rank=rank,
                 score=float(score),
-                text=row["text"],
-                id=_key_in(pictures, row["path"]),
-                path=None if row["path"] is None else Path(row["path"]),
+                text=sentence.text,
+                id=_key_in(pictures, sentence.path),
+                key=sentence.id,
+                path=None if sentence.path is None else Path(sentence.path),
             )
-            for rank, (score, row) in enumerate(zip(scores, rows, strict=True), start=1)
+            for rank, (score, sentence) in enumerate(zip(scores, found, strict=True), start=1)
         ]
 
     def describing(self) -> tuple[list[Sentence], Float[np.ndarray, "sentences dim"]]:
         """Return the sentences that have an image, ordered by text, and their vectors."""
         snapshot = self._current()
-        rows = snapshot.table.select(["text", "path"]).to_pylist()
-        places = [place for place, row in enumerate(rows) if row["path"] is not None]
-        return [Sentence(**rows[place]) for place in places], snapshot.vectors[places]
-
-    def _add(self, sentences: Sequence[Sentence], vectors: Float[np.ndarray, "sentences dim"]) -> None:
-        # one NaN in a row makes each of its scores NaN, which no later search could rank
-        if not np.isfinite(vectors).all():
-            raise DataError("embeddings hold NaN or infinite values; the model has diverged")
-        rows = [{"id": sentence.id, "text": sentence.text, "path": sentence.path} for sentence in sentences]
-        columns = self._table.schema
-        # vectors are added as one buffer: from_pylist would make a Python object of each number
-        names = ("id", "text", "path")
-        table = pa.Table.from_pylist(rows, schema=pa.schema([columns.field(name) for name in names]))
-        self._table.merge(with_vectors(table, columns.field("vector"), np.asarray(vectors, np.float32)))
+        places = [place for place, one in enumerate(snapshot.sentences) if one.path is not None]
+        return [snapshot.sentences[place] for place in places], snapshot.vectors[places]
 
     def _current(self) -> _Snapshot:
-        return self.files.read(self._read)
-
-    def _read(self) -> _Snapshot:
-        manifest = self.files.manifest
-        # of a store or a generation that has taken the folder since, the version alone could be the same number
-        key = (manifest.id, manifest.generation, self._table.version)
+        identity = self.files.follow()
         held = self._snapshot
-        if held is None or held.key != key:
-            rows = self._table.all(["text", "path", "vector", DIGEST])
-            self._table.expect(len(rows), column_sum(rows[DIGEST]))
+        if held is None or held.identity != identity:
+            rows = self._read()
             # by text, so that among equal scores the order does not depend on when a sentence was added
-            order = pc.sort_indices(rows, [("text", "ascending"), ("path", "ascending")])
-            vectors = Vectors(matrix_of(rows["vector"], self.files.dim)[order.to_numpy()])
-            held = _Snapshot(key, rows.select(["text", "path"]).take(order), vectors)
+            rows.sort(key=lambda row: (row[0].text, row[0].path is None, row[0].path or ""))
+            vectors = matrix_of(self.files.folder, [vector for _, vector in rows], self.files.dim)
+            sentences = [Sentence(row.text, row.path) for row, _ in rows]
+            held = _Snapshot(identity, sentences, Vectors(vectors))
             self._snapshot = held
         return held
+
+    def _read(self) -> list[tuple[SentenceRow, bytes]]:
+        """All sentences of one moment, compared with their digests. Raises `StoreError`."""
+        files = self.files
+
+        def read(reading: Reading) -> tuple[State, list[tuple[SentenceRow, bytes]]]:
+            return reading.state("sentences"), list(sound_sentences(files.folder, reading.sentences()))
+
+        state, rows = files.read(read)
+        vectors = matrix_of(files.folder, [vector for _, vector in rows], files.dim)
+        if vector_sums(vectors) != [row.vector_sum for row, _ in rows]:
+            raise damaged(files.folder, "a sentence's vector has changed since it was written")
+        if (len(rows), total_of(row.digest for row, _ in rows)) != (state.rows, state.total):
+            raise damaged(files.folder, f"its {len(rows)} sentences are not those of its last commit")
+        return rows
 
 
 def _key_in(pictures: Snapshot, path: str | None) -> str | None:

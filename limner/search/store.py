@@ -26,17 +26,18 @@ from limner.requests import (
     where_strings,
 )
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage, key_of
-from limner.search.erase import erase
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import index_pictures
-from limner.search.kept_model import as_stored, load_stored_model
-from limner.search.manifest import IN_STORE
 from limner.search.query_vectors import Compose
-from limner.search.store_calibration import calibration_for
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, is_remote
+from limner.store.calibration import calibration_for
+from limner.store.contents import thumbnails
+from limner.store.entry import StoredImage, key_of
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
+from limner.store.kept_model import as_stored, load_stored_model
+from limner.store.manifest import IN_STORE
+from limner.store.path import StorePath, is_remote
 from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
@@ -97,7 +98,7 @@ class Store:
 
     def close(self) -> None:
         """Release the rows in memory; a later call reads them again."""
-        # no more than this: LanceDB has nothing that must be closed, and a server may still hold this store
+        # no more than this: a server may still hold this store
         self.files.forget()
 
     def search(self, text: str | None = None, **options: Unpack[SearchArguments]) -> Answer:
@@ -216,9 +217,9 @@ class Store:
         paths: str | Path | Iterable[str | Path] = (),
         where: Where = (),
     ) -> ErasureReport:
-        """Erase images from the disk, and what was deleted earlier; their files are left alone.
+        """Erase images and sentences from the disk, and what was deleted earlier; image files are left alone.
 
-        Those that are named, and those that meet all conditions: see `limner.search.erase.erase`, which can also delete
+        Those that are named, and those that meet all conditions: see `limner.store.erase.erase`, which can also delete
         a server's uploads. Raises what that raises.
         """
         return erase(self.files, ids, identity=identity, paths=paths, where=where)
@@ -233,7 +234,7 @@ class Store:
     def thumbnail(self, id: str) -> bytes:
         """Return a small JPEG of an image. Raises what `image` raises."""
         # `StoreFiles.add` may be given no thumbnails; an unknown key ends in `_stored`'s error
-        return self.files.thumbnails([id])[0] or small_bytes(self._stored(id))
+        return thumbnails(self.files, [id])[0] or small_bytes(self._stored(id))
 
     def info(self) -> StoreInfo:
         """Describe the store, its model and its limits."""
@@ -296,7 +297,7 @@ def _model(files: StoreFiles, run: str | Path | None, device: str | None) -> "Tr
 def _compose(files: StoreFiles, model: "TrainedModel | ExportedModel") -> Compose | None:
     if isinstance(model, ExportedModel):
         return None
-    from limner.search.kept_model import inversion_for
+    from limner.store.kept_model import inversion_for
 
     inversion = inversion_for(files, model)
     return None if inversion is None else partial(inversion.compose, model.model, model.tokenizer)

@@ -17,22 +17,23 @@ import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from limner.durable import sync, sync_all
 from limner.errors import SettingsError, StoreError
-from limner.search.commits import digest_sum
-from limner.search.lancedb_import import lancedb, session
-from limner.search.row_digests import DIGEST
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, reached, storage_options, store_path
-from limner.search.table import ROW, matrix_of
+from limner.store.erase import ERASURES
+from limner.store.files import StoreFiles
+from limner.store.lance_tables import lancedb
+from limner.store.path import StorePath, reached, store_path
+from limner.store.rows import Reading
+from limner.store.snapshot import expect_rows, read_vectors, sound, sound_sentences
 from limner.store_reports import StoreExport
+from limner.tables import require_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT = 1
 """Version of what stands in the exported files."""
@@ -47,9 +48,6 @@ _ENDINGS = {"parquet": ".parquet", "lance": ".lance", "faiss": "", "qdrant-jsonl
 
 _BLOCK = 1024
 """Rows in memory at once."""
-
-_TRIES = 20
-"""How often both tables are looked at again because a writer was between them."""
 
 _FACTS = ("id", "path", "sha256", "size", "taken", "identity", "metadata")
 
@@ -66,11 +64,12 @@ def export_store(
     What was deleted is not among them, and an erasure meanwhile ends the export. One block of rows is in memory at a
     time, and the texts of all sentences. `progress` is called with the numbers of pictures written and of all.
 
-    Raises `SettingsError` for another format, a name with another ending than the format's, and one that is there or
-    lies in the store; `StoreError` for a store that is damaged or was erased from, and for a disk that is full.
+    Raises `SettingsError` for another format, a name with another ending than the format's, one that is there or lies
+    in the store, and without pyarrow; `StoreError` for a store that is damaged or was erased from, and for a full disk.
     """
     if to not in _WRITERS:
         raise SettingsError(f"--to: expected {', '.join(_WRITERS)}, got {to[:40]!r}")
+    require_pyarrow("an export of a store")
     place, target = store_path(store), Path(os.path.abspath(out))  # noqa: PTH100 - links in it stay as they are
     if target.suffix != _ENDINGS[to]:
         ending = f"a name that ends in {_ENDINGS[to]}" if _ENDINGS[to] else "a folder's name without a dot"
@@ -80,17 +79,18 @@ def export_store(
     if isinstance(place, Path) and target.resolve().is_relative_to(place.resolve()):
         raise SettingsError(f"{out}: lies in the store; name a place outside of it")
     files = StoreFiles.open(place)
-    rows = _Rows(files, progress)
     # a folder and a name of its own: a killed export leaves it, hidden and half, and never the name that was asked for
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         with reached(target):
             partial.mkdir(parents=True)
-            try:
+            erasures = files.rows.text(ERASURES)
+            with files.rows.reading() as reading:
+                rows = _Rows(files, reading, progress)
                 made = _WRITERS[to](rows, partial, target.name)
-            finally:
-                # also after an error: files that an erasure has removed look like damage
-                rows.expect_same_generation()
+            if files.rows.text(ERASURES) != erasures:
+                # the export would bring back what is gone
+                raise StoreError(f"{files.folder}: was erased from meanwhile; export it again")
             sync_all(partial)
             # what lies beside comes first: whoever sees the export finds it
             for path in sorted(partial.iterdir(), key=lambda one: one == made):
@@ -114,31 +114,23 @@ def export_store(
 
 
 class _Rows:
-    """The rows of both tables at one moment."""
+    """The rows of a store at one moment, which `reading` is of."""
 
-    def __init__(self, files: StoreFiles, progress: Callable[[int, int], None] | None) -> None:
-        self._files, self._progress = files, progress
+    def __init__(
+        self, files: StoreFiles, reading: Reading, progress: Callable[[int, int], None] | None
+    ) -> None:
+        self._files, self._reading, self._progress = files, reading, progress
         self.sentences = 0
         self.dim = files.dim
-        for _ in range(_TRIES):
-            before = self._versions()
-            self._manifest = files.manifest
-            self._states = files.table.states()
-            self.count = len(files)
-            texts = files.read(lambda: files.sentences.all(["text", "path"]))
-            self._numbers, self._blocks = files.read(self._pinned)
-            if self._versions() == before:
-                break
-        else:
-            raise StoreError(
-                f"{files.folder}: changes faster than it can be read; try again when it is quiet"
-            )
-        texts = texts.take(pc.sort_indices(texts, [("path", "ascending"), ("text", "ascending")]))
-        # in Arrow's memory, which is the bytes of the text; a dict of lists would take several times that
-        self._texts = texts["text"].combine_chunks()
-        counted = pc.value_counts(texts["path"].combine_chunks())
-        self._paths = counted.field("values")
-        self._ends = np.cumsum(counted.field("counts").to_numpy())
+        state = reading.state("pictures")
+        self._rows = list(sound(files.folder, reading.pictures()))
+        expect_rows(files.folder, [row.digest for row in self._rows], state.rows, state.total)
+        self._rows.sort(key=lambda row: row.path)
+        self.count = len(self._rows)
+        self._texts: dict[str | None, list[str]] = {}
+        sentences = sound_sentences(files.folder, reading.sentences())
+        for sentence, _ in sorted(sentences, key=lambda one: one[0].text):
+            self._texts.setdefault(sentence.path, []).append(sentence.text)
         self.about = {
             "format": FORMAT,
             "rows": self.count,
@@ -148,88 +140,55 @@ class _Rows:
         }
         """Description of the rows, which is kept beside them."""
 
-    def _versions(self) -> tuple[object, ...]:
-        return self._files.read(
-            lambda: (
-                self._files.manifest.id,
-                self._files.manifest.generation,
-                self._files.table.version,
-                self._files.sentences.version,
-            )
-        )
-
-    def _pinned(self) -> tuple[list[int], Any]:
-        """LanceDB's numbers of all rows, and a handle that stays at the version in which they are."""
-        table = self._files.table
-        if table.opened(afresh=True) is None:
-            return [], None
-        with table.integrity.readings():
-            database = lancedb().connect(
-                str(table.folder), storage_options=storage_options(table.folder), session=session()
-            )
-            handle = database.open_table(table.name)
-            handle.checkout(handle.version)
-            return handle.search().select(["id"]).with_row_id(True).to_arrow()[ROW].to_pylist(), handle
-
-    def _read(self) -> Iterator[pa.Table]:
-        # by their numbers: a scan reads ahead, of 300,000 × 512 nearly all the vectors, in the same time
-        table = self._files.table
-        for start in range(0, len(self._numbers), _BLOCK):
-            block = self._numbers[start : start + _BLOCK]
-            with table.integrity.readings():
-                rows = self._blocks.take_row_ids(block).select(table.schema.names).to_arrow()
-            yield rows
-
-    def schema(self, *, vectors: bool) -> pa.Schema:
+    def schema(self, *, vectors: bool) -> "pa.Schema":
         """Columns of the export, with what it is of as metadata."""
-        own = self._files.table.schema
-        fields = [own.field(name) for name in _FACTS]
-        fields.append(pa.field("sentences", pa.list_(pa.string()), nullable=False))
+        import pyarrow as pa
+
+        fields = [
+            pa.field("id", pa.string(), nullable=False),
+            pa.field("path", pa.string(), nullable=False),
+            pa.field("sha256", pa.string(), nullable=False),
+            pa.field("size", pa.int64(), nullable=False),
+            # no zone: EXIF times are those of the camera's clock
+            pa.field("taken", pa.timestamp("us")),
+            pa.field("identity", pa.string()),
+            pa.field("metadata", pa.string(), nullable=False),
+            pa.field("sentences", pa.list_(pa.string()), nullable=False),
+        ]
         if vectors:
-            fields.append(own.field("vector"))
+            fields.append(pa.field("vector", pa.list_(pa.float32(), self.dim), nullable=False))
         return pa.schema(fields, {ABOUT: json.dumps(self.about)})
 
-    def __iter__(self) -> Iterator[pa.Table]:
-        """Blocks of rows, each compared with its digests. Raises `StoreError` if they are not all of one commit."""
-        table, digests, done = self._files.table, list[bytes](), 0
-        for rows in self._read():
-            table.expect_rows(rows)
-            digests += rows[DIGEST].to_pylist()
-            done += len(rows)
-            yield self._with_sentences(rows)
-            if self._progress is not None:
-                self._progress(done, self.count)
-        table.expect(done, digest_sum(digests), self._states)
-        if done != self.count:
-            raise StoreError(f"{self._files.folder}: was changed while it was read; try again")
+    def __iter__(self) -> Iterator["pa.Table"]:
+        """Blocks of rows, each compared with its digests. Raises `StoreError`."""
+        import pyarrow as pa
 
-    def batches(self, *, vectors: bool = True) -> Iterator[pa.RecordBatch]:
+        schema = self.schema(vectors=True)
+        for start in range(0, self.count, _BLOCK):
+            some = self._rows[start : start + _BLOCK]
+            texts = [self._texts.get(row.path, []) for row in some]
+            self.sentences += sum(map(len, texts))
+            matrix = read_vectors(self._files.folder, self._reading, some, self.dim)
+            flat = pa.array(np.ascontiguousarray(matrix).ravel())
+            columns = [
+                *(pa.array([getattr(row, name) for row in some], schema.field(name).type) for name in _FACTS),
+                pa.array(texts, schema.field("sentences").type),
+                pa.FixedSizeListArray.from_arrays(flat, self.dim),
+            ]
+            yield pa.Table.from_arrays(columns, schema=schema)
+            if self._progress is not None:
+                self._progress(start + len(some), self.count)
+
+    def batches(self, *, vectors: bool = True) -> Iterator["pa.RecordBatch"]:
         """The rows for Arrow's writers."""
         schema = self.schema(vectors=vectors)
         for rows in self:
             yield from rows.select(schema.names).cast(schema).to_batches()
 
-    def _with_sentences(self, rows: pa.Table) -> pa.Table:
-        texts = [self._sentences_of(place) for place in pc.index_in(rows["path"], self._paths).to_pylist()]
-        self.sentences += sum(map(len, texts))
-        return rows.append_column("sentences", pa.array(texts, pa.list_(pa.string())))
-
-    def _sentences_of(self, place: int | None) -> list[str]:
-        if place is None:
-            return []
-        start = int(self._ends[place - 1]) if place else 0
-        texts: list[str] = self._texts.slice(start, int(self._ends[place]) - start).to_pylist()
-        return texts
-
-    def expect_same_generation(self) -> None:
-        """Raise `StoreError` if rows were erased from the store since: the export would bring them back."""
-        self._files.follow()
-        now = self._files.manifest
-        if (now.id, now.generation) != (self._manifest.id, self._manifest.generation):
-            raise StoreError(f"{self._files.folder}: was erased from or repaired meanwhile; export it again")
-
 
 def _write_parquet(rows: _Rows, folder: Path, name: str) -> Path:
+    import pyarrow.parquet as pq
+
     schema = rows.schema(vectors=True)
     with pq.ParquetWriter(folder / name, schema, compression="zstd") as writer:
         for batch in rows.batches():
@@ -238,9 +197,11 @@ def _write_parquet(rows: _Rows, folder: Path, name: str) -> Path:
 
 
 def _write_lance(rows: _Rows, folder: Path, name: str) -> Path:
+    import pyarrow as pa
+
     failed: list[BaseException] = []
 
-    def watched() -> Iterator[pa.RecordBatch]:
+    def watched() -> Iterator["pa.RecordBatch"]:
         try:
             yield from rows.batches()
         except BaseException as error:
@@ -269,6 +230,8 @@ def flat_header(rows: int, dim: int) -> bytes:
 
 
 def _write_faiss(rows: _Rows, folder: Path, name: str) -> Path:
+    import pyarrow.parquet as pq
+
     schema = rows.schema(vectors=False)
     with (
         (folder / INDEX).open("wb") as index,
@@ -276,7 +239,8 @@ def _write_faiss(rows: _Rows, folder: Path, name: str) -> Path:
     ):
         index.write(flat_header(rows.count, rows.dim))
         for block in rows:
-            index.write(matrix_of(block["vector"], rows.dim).astype("<f4", copy=False).tobytes())
+            vectors = block["vector"].combine_chunks().flatten().to_numpy()
+            index.write(vectors.astype("<f4", copy=False).tobytes())
             writer.write_table(block.select(schema.names).cast(schema))
     _write_about(rows, folder / ABOUT_FILE)
     return folder
@@ -292,8 +256,11 @@ def _write_points(rows: _Rows, folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _numbers(vectors: pa.ChunkedArray) -> list[str]:
+def _numbers(vectors: "pa.ChunkedArray") -> list[str]:
     """The numbers of each vector as JSON has them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     rows = vectors.combine_chunks()
     # Arrow's spelling is the shortest that reads back to the same 32 bits: half the length of Python's, which is that
     # of 64, and without an object for each number

@@ -12,17 +12,18 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from jaxtyping import Float
 
 from limner.errors import DataError
-from limner.search.lancedb_import import lancedb
 from limner.search.store_export import INDEX, ROWS, flat_header
-from limner.search.table import matrix_of
+from limner.store.lance_tables import lancedb
+from limner.tables import require_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FACTS = ("path", "identity", "taken", "metadata")
 
@@ -46,7 +47,7 @@ def reader_of(path: Path) -> Callable[[Path], VectorRows] | None:
 
 
 def read_parquet(path: Path) -> VectorRows:
-    """Read a Parquet file. Raises `DataError`."""
+    """Read a Parquet file. Raises `DataError`, and `SettingsError` without pyarrow."""
     return _of_table(path, _parquet(path, (*_FACTS, "vector")))
 
 
@@ -54,8 +55,9 @@ def read_lance(path: Path) -> VectorRows:
     """Read a Lance dataset. Raises `DataError`."""
     if not path.is_dir():
         raise DataError(f"{path}: no such folder")
+    library = lancedb()
     try:
-        table = lancedb().connect(str(path.absolute().parent)).open_table(path.stem)
+        table = library.connect(str(path.absolute().parent)).open_table(path.stem)
         there = [name for name in (*_FACTS, "vector") if name in table.schema.names]
         rows = table.search().select(there).to_arrow()
     # LanceDB has no error of its own: which one a damaged file raises depends on where it is damaged
@@ -120,7 +122,11 @@ def read_points(path: Path) -> VectorRows:
     return VectorRows(tuple(paths), np.stack(vectors), tuple(facts))
 
 
-def _parquet(path: Path, columns: tuple[str, ...]) -> pa.Table:
+def _parquet(path: Path, columns: tuple[str, ...]) -> "pa.Table":
+    require_pyarrow(f"{path}: a Parquet file")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         # not a path to read_table, which takes a folder for a data set of partitions
         with path.open("rb") as opened:
@@ -131,7 +137,7 @@ def _parquet(path: Path, columns: tuple[str, ...]) -> pa.Table:
         raise DataError(f"{path}: cannot be read as Parquet ({reason})") from None
 
 
-def _of_table(path: Path, rows: pa.Table, vectors: np.ndarray | None = None) -> VectorRows:
+def _of_table(path: Path, rows: "pa.Table", vectors: np.ndarray | None = None) -> VectorRows:
     for name in ("path", *([] if vectors is not None else ["vector"])):
         if name not in rows.schema.names:
             raise DataError(
@@ -151,7 +157,9 @@ def _of_table(path: Path, rows: pa.Table, vectors: np.ndarray | None = None) -> 
     )
 
 
-def _matrix(path: Path, column: pa.ChunkedArray) -> np.ndarray:
+def _matrix(path: Path, column: "pa.ChunkedArray") -> np.ndarray:
+    import pyarrow as pa
+
     kind = column.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not is_list or not pa.types.is_floating(kind.value_type):
@@ -161,7 +169,10 @@ def _matrix(path: Path, column: pa.ChunkedArray) -> np.ndarray:
         if column.null_count:
             raise ValueError
         # the first row's width, which all others must have: an Arrow list may be of any length
-        return matrix_of(column.cast(pa.list_(kind.value_type, len(column[0]))), len(column[0]))
+        width = len(column[0])
+        rows = column.cast(pa.list_(kind.value_type, width)).combine_chunks()
+        matrix: np.ndarray = rows.flatten().to_numpy().reshape(-1, width)
+        return matrix
     except (pa.ArrowException, TypeError, ValueError):
         raise DataError(f"{path}: 'vector' must have one list of the same length in each row") from None
 

@@ -14,8 +14,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from limner.search.uploads import NAME, is_upload
 from limner.server.routes import rules_of
+from limner.store.uploads import NAME, is_upload
 from limner.wire import Hit, Item
 
 T = TypeVar("T", Hit, Item)
@@ -136,7 +136,7 @@ def takes_gzip(accepted: str) -> bool:
     (True, False, True, False)
     """
     found = [_CODING.fullmatch(one.strip()) for one in accepted.split(",")]
-    # a share of nothing forbids; none counts as 1
+    # q=0 forbids; a missing q is 1
     allowed = {one[1].lower(): (one[2] or "1").strip("0.") != "" for one in found if one is not None}
     return allowed.get("gzip", allowed.get("*", False))
 

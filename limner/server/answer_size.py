@@ -1,15 +1,14 @@
-"""The sizes of metadata, identities and sentences: of one picture that is added, and of all that one answer tells."""
+"""Limits on the size of texts: of one picture that is added, and of one answer."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-import pyarrow.compute as pc
 from jaxtyping import Int
 
-from limner.search.snapshot import Snapshot
 from limner.server.problems import RefusedError
+from limner.store.snapshot import Snapshot
 from limner.wire import FoundSentence, Hit, Item, MetadataField
 
 T = TypeVar("T", Hit, Item)
@@ -29,10 +28,9 @@ def rows_that_fit(
     snapshot: Snapshot, rows: Int[np.ndarray, " some"], most: int
 ) -> Int[np.ndarray, " fitting"]:
     """The first rows whose items have no more bytes than `most` together, and at least one; see `pictures_that_fit`."""
-    sizes = np.zeros(len(rows), np.int64)
-    for name in ("metadata", "identity"):
-        sizes += pc.fill_null(pc.binary_length(snapshot.columns[name].take(rows)), 0).to_numpy()
-    return rows[: _fitting(sizes.tolist(), most)]
+    own = snapshot.columns
+    sizes = (len((own.metadata[row] + (own.identities[row] or "")).encode()) for row in rows.tolist())
+    return rows[: _fitting(sizes, most)]
 
 
 def pictures_that_fit(pictures: Sequence[T], most: int) -> tuple[T, ...]:

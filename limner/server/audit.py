@@ -232,7 +232,7 @@ def forget(file: Path, keys: Collection[str] = (), texts: Collection[str] = ()) 
 
 
 class ErasableLog:
-    """An audit log for `limner.search.erase.erase`."""
+    """An audit log for `limner.store.erase.erase`."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

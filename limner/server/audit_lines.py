@@ -12,8 +12,8 @@ from limner.errors import SettingsError
 TEXTS = ("text", "where", "after", "before", "refused", "unmet", "similar")
 """Fields that may say whom a request was about."""
 
-_KEYS = ("found", "marked")
-"""Fields that are lists of keys of images."""
+_KEYS = ("found", "marked", "naming")
+"""Fields that are lists of keys of images and sentences."""
 
 
 class Said:

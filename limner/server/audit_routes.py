@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Collection, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,16 +12,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limner.durable import from_json
 from limner.errors import SettingsError, StoreError
-from limner.search.manifest import read_manifest
-from limner.search.store_files import StoreFiles
 from limner.server.access import token_name
 from limner.server.audit import AuditLog
 from limner.server.batching import GONE
 from limner.server.limits import Buckets, address_of, client_of
 from limner.server.problems import ENDED, RECORDED, REFUSED_FOR, RefusedError, refused
 from limner.server.routes import OTHER, route_path, rules_of
+from limner.store.erase import ERASURES
+from limner.store.files import StoreFiles
 
-_TOLD = ("found", "count", "unmet", "similar")
+_TOLD = ("found", "count", "unmet", "similar", "naming")
 """Facts that an answer tells."""
 
 _NOT_LET_IN = (401, 403, 421, 429)
@@ -83,13 +84,14 @@ class Record:
 
     def __init__(self, audit: AuditLog, files: StoreFiles, scope: Scope) -> None:
         self.audit, self.files, self.scope = audit, files, scope
-        # what was erased before it is none of its concern
-        self._since = files.manifest
         self.rules = rules_of(scope)
         self.name = self.rules.audit or OTHER
         self.is_of_persons = self.rules.audit is not None
         """True for an address of what the store holds of persons, also for a method that is not for it."""
         self.facts: MutableMapping[str, Any] = {}
+        self._since: str | None = None
+        self.removed = False
+        """True if the request itself has erased what its line names."""
         # a key in the address also belongs to refused requests; other text there could be anything, a token too
         if self.is_of_persons and (key := _KEY.search(route_path(scope))):
             self.facts["id"] = key[1]
@@ -112,7 +114,7 @@ class Record:
 
     def settle(self) -> None:
         """Take what this request itself has erased for something that its line names."""
-        self._since = self.files.manifest
+        self.removed = True
 
     async def leave_out_unknown(self) -> None:
         """Leave out keys that the store does not hold: whoever asks for an erased image would bring its key back."""
@@ -126,12 +128,16 @@ class Record:
                 if key in unknown:
                     del self.facts[name]
 
+    def begin(self) -> None:
+        """Note how often something was erased before; what that was is none of this request's concern."""
+        with suppress(StoreError):
+            self._since = self.files.rows.text(ERASURES)
+
     def _erased(self, keys: Collection[str]) -> set[str]:
-        """Of the images that a line names, those that were erased since the request began."""
+        """Of the images that a line names, those that others have erased since the request began."""
         try:
-            now, since = read_manifest(self.files.folder), self._since
-            # an erasure makes a new generation; a small file a line, and nothing of the table
-            if (now.id, now.generation) == (since.id, since.generation):
+            # one small text a line, and none of the rows
+            if self.removed or self.files.rows.text(ERASURES) == self._since:
                 return set()
         except StoreError:
             # a store that is gone or another one holds none of them
@@ -141,10 +147,10 @@ class Record:
     def _unknown(self, keys: Collection[str]) -> set[str]:
         """Of keys, those that the store does not hold now."""
         try:
-            there = self.files.read(lambda: self.files.table.rows(list(keys), []))["id"].to_pylist()
+            held = self.files.read(lambda reading: [row.id for row in reading.pictures(list(keys))])
+            return set(keys).difference(held)
         except StoreError:
             return set(keys)
-        return set(keys).difference(there)
 
 
 class Auditing:
@@ -163,6 +169,9 @@ class Auditing:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         record = Record(self.audit, self.files, scope)
+        if record.is_of_persons:
+            # in a thread, as disks may be slow
+            await run_in_threadpool(record.begin)
         scope[_RECORD] = record
         answer = _Answer(self, record, scope, receive, send)
         try:
@@ -190,8 +199,9 @@ class Auditing:
             self._uncounted += 1
             return
         facts: dict[str, Any] = {"status": status}
-        if status < 400 or (made and record.rules.changes):
-            # a change that was made has changed these, also if its client was told that the server is stopping
+        if status < 400 or (made and record.rules.changes) or record.removed:
+            # a change that was made has changed these, also if its client was told that the server is stopping, or that
+            # its bytes are still on the disk
             key = record.facts.get("id")
             found = record.facts.get("found", [key] if key else [])
             facts |= {"found": found, "count": record.facts.get("count", len(found))}

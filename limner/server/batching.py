@@ -1,7 +1,7 @@
 """One thread works with the model; queries that arrive while it is busy are embedded and searched for together.
 
 A query that finds the thread idle is answered at once and does not wait for others. Each answer leaves when it is
-ready. What a query has to be re-ranked is left to a second thread, so that no other query waits for it.
+ready. A second thread re-ranks, so that no other query waits for it.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class _Done(Future[Any]):
 
 @dataclass(frozen=True)
 class _Asked:
-    """One waiting job: a query or a call, its future, and the `time.monotonic()` at which it times out and came."""
+    """One waiting job: a query or a call, its future, its deadline and its arrival by `time.monotonic()`."""
 
     what: SearchRequest | Callable[[], Any]
     done: _Done

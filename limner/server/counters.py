@@ -106,7 +106,7 @@ class Counters:
         ready: Callable[[], bool],
         probes: Mapping[str, Callable[[], bool]],
     ) -> None:
-        """Make the gauges. Numbers that are None are NaN: nobody takes them for a 0 or for those of yesterday.
+        """Make the gauges. None becomes NaN, so that it is not read as 0 or as an old value.
 
         `waiting`, `decoding`: requests that wait for the model, and images that wait to be decoded; `ready`: what
         `/readyz` says; `probes`: the state of each probe by its name.

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -20,12 +19,11 @@ from starlette.responses import JSONResponse, Response
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.store_path import expect_writable
-from limner.search.store_probe import changed_at, check_writable, is_read, touch
 from limner.server.batching import Worker
 from limner.server.problems import REFUSED_FOR, STORE_TROUBLES, declared, problem
 from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
+from limner.store.path import expect_writable
 from limner.store_reports import ProbeName, ProbeReport, Readiness
 from limner.wire import ResponseModel
 
@@ -70,7 +68,7 @@ class _ModelFaultError(LimnerError):
 
 
 class Probe:
-    """A question that is asked again and again, with what came of it last.
+    """A repeated check and its last result.
 
     `ask` raises if something is wrong. `interval`: seconds between two times; `limit`: seconds that it may take.
     """
@@ -161,7 +159,7 @@ class Health:
             ("model", self._ask_model),
         ]
         if settings.changes:
-            asked.append(("writer", partial(check_writable, engine.files)))
+            asked.append(("writer", engine.files.lock.check))
         if settings.changes and (uploads := settings.uploads) is not None:
             asked.append(("uploads", lambda: expect_writable(uploads)))
         if (audit := settings.audit) is not None:
@@ -172,9 +170,9 @@ class Health:
     def _read_store(self) -> None:
         files = self._engine.files
         try:
-            pictures, commit = touch(files), changed_at(files)
-            if not is_read(files):
-                # a new generation, or another store: the first query would wait for all of its rows
+            pictures, commit = len(files), files.rows.changed_at()
+            if files.held is None or files.held[0][0] != files.follow()[0]:
+                # another store: the first query would wait for all of its rows
                 self._changing = True
                 self._worker.probe(self._engine.prepare).result()
         except BaseException:

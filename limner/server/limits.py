@@ -54,7 +54,7 @@ class Bodies:
 
         async def counted() -> Message:
             nonlocal unread, size
-            # only where the app wants the body: who may not send one is told so, and not how long it may be
+            # only where the app wants the body: a client without the right gets 403, not 413
             if too_large:
                 raise HTTPException(413, _too_large(largest))
             message = await receive()
@@ -109,7 +109,7 @@ class Unread:
     def __init__(self, app: ASGIApp, unread: Callable[[], int]) -> None:
         self.app = app
         self.unread = unread
-        # those whose lines are being written: by the time that these bytes wait, others would have passed
+        # of answers on their way out, which `unread` does not count yet
         self._leaving = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -215,7 +215,7 @@ def address_of(scope: Scope) -> str:
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
         host = str(getattr(address, "ipv4_mapped", None) or address)
-    # cut: nor need it be short, and a zone of an address may have any length
+    # cut, because a proxy may send a value of any length
     return str(host)[:_LONGEST_ADDRESS]
 
 

@@ -17,13 +17,14 @@ from limner.data.images import encoded_anew, open_header, quiet, thumbnail
 from limner.errors import ChangedPictureError, ImageError
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage
 from limner.search.image_files import browser_type, open_unchanged
 from limner.search.query_vectors import PreparedRequest
-from limner.search.store_files import StoreFiles
-from limner.search.uploads import ENDINGS
 from limner.server.answer_forms import kept_for
 from limner.server.problems import RefusedError
+from limner.store.contents import thumbnails
+from limner.store.entry import StoredImage
+from limner.store.files import StoreFiles
+from limner.store.uploads import ENDINGS
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -123,7 +124,7 @@ async def send_thumbnail(
 
     With `seconds` the client may keep it for so long; `asked`: its If-None-Match header.
     """
-    small = (await to_thread.run_sync(files.thumbnails, [key], limiter=reading))[0]
+    small = (await to_thread.run_sync(thumbnails, files, [key], limiter=reading))[0]
     if small is None:
         entry = await to_thread.run_sync(known_image, files, key, limiter=reading)
 
@@ -151,7 +152,7 @@ def small_or_whole(
     except (RefusedError, ImageError) as error:
         if isinstance(error, RefusedError) and error.status != 410:
             raise
-        return files.thumbnails([entry.id])[0] or b"", "-thumbnail.jpg"
+        return thumbnails(files, [entry.id])[0] or b"", "-thumbnail.jpg"
     return content, ENDINGS[kind]
 
 

@@ -15,7 +15,14 @@ from starlette.routing import compile_path
 from starlette.types import Scope
 
 from limner.documented import Documented
-from limner.errors import LimnerError, SearchTimeoutError, StoreError, StoreTrouble, UnknownPictureError
+from limner.errors import (
+    LimnerError,
+    SearchTimeoutError,
+    StoreError,
+    StoreTrouble,
+    UnfinishedErasureError,
+    UnknownPictureError,
+)
 from limner.server.routes import route_name
 from limner.wire import ResponseModel
 
@@ -68,6 +75,12 @@ STORE_TROUBLES: Mapping[StoreTrouble, str] = {
     "other": "it cannot be used at the moment",
 }
 """The causes of a `StoreError` for a client; the error's own message names folders of this machine."""
+
+_UNFINISHED = "what was to be erased is deleted, but its bytes may still be on the disk"
+_HELD_UP: Mapping[StoreTrouble, str] = {
+    **STORE_TROUBLES,
+    "other": "another process has been reading or changing the store for long, as an export may",
+}
 
 log = logging.getLogger("limner.server")
 
@@ -141,6 +154,8 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
             request.scope[REFUSED_FOR] = "store"
             # the message names folders of this machine, so it goes to the log and not to the client
             log.error("%s", error)
+            if isinstance(error, UnfinishedErasureError):
+                return problem(503, f"{_UNFINISHED}: {_HELD_UP[error.trouble]}; call it again")
             return problem(503, f"the store: {STORE_TROUBLES[error.trouble]}; the server's log says more")
         return problem(409, without_paths(str(error), folders))
 

@@ -17,7 +17,6 @@ from limner.requests import Whole
 from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine, system_of
 from limner.search.judgement_files import as_csv, as_json, as_qrels, as_queries, as_zip, query_name
-from limner.search.snapshot import Snapshot
 from limner.server.access import token_name
 from limner.server.answer_forms import without_path
 from limner.server.audit_routes import note
@@ -26,6 +25,7 @@ from limner.server.pictures import Decoding, small_or_whole
 from limner.server.problems import RefusedError, declared
 from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
+from limner.store.snapshot import Snapshot
 from limner.wire import Hit, Item, StoreModel
 
 _PICTURES = 5_000

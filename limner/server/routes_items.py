@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -10,12 +11,11 @@ from pydantic import ConfigDict, Field, JsonValue, field_validator
 from pydantic_core import PydanticCustomError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
+from starlette.types import Scope
 
+from limner.errors import UnfinishedErasureError
 from limner.requests import where_strings
 from limner.search.engine import Engine
-from limner.search.erasable import erasable
-from limner.search.erase import erase
-from limner.search.store_files import StoreFiles
 from limner.server.access import rights_of
 from limner.server.answer_forms import without_path
 from limner.server.answer_size import check_metadata, pictures_that_fit, rows_that_fit
@@ -27,6 +27,9 @@ from limner.server.problems import RefusedError, declared
 from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes
+from limner.store.erasable import erasable
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
 from limner.store_reports import ErasureReport
 from limner.wire import (
     Item,
@@ -94,7 +97,7 @@ class ErasureBody(RequestModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"identity": "17"}]})
 
     ids: list[Key] = Field(default=[], max_length=_NAMED)
-    """Keys of pictures; those that the store does not hold are `unknown` in the report."""
+    """Keys of pictures and sentences; those that the store does not hold are `unknown` in the report."""
 
     identity: Annotated[str, Field(max_length=200)] | None = None
     """An identity."""
@@ -106,6 +109,12 @@ class ErasureBody(RequestModel):
 Id = Annotated[Key, PathPart(description="The picture's key.")]
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
+
+
+def _note_erased(scope: Scope, keys: Sequence[str]) -> None:
+    settle(scope)
+    # no more than a request may name: `count` is that of all
+    note(scope, found=list(keys[:_NAMED]), count=len(keys))
 
 
 def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: ServerSettings) -> APIRouter:
@@ -214,21 +223,27 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
             with files.writing():
                 chosen = erasable(files, body.ids, identity=body.identity, where=body.where)
                 report = erase(files, body.ids, identity=body.identity, where=body.where, uploads=uploads)
-            # the open files of the old generation keep their bytes on the disk
+            # what this server holds of them in memory goes as well
             engine.files.follow()
-            return chosen.keys, report
+            return chosen.told, report
 
         await begun(request.scope)
-        keys, report = await run_in_threadpool(erased)
-        settle(request.scope)
-        # no more than a request may name: `count` is that of all
-        note(request.scope, found=keys[:_NAMED], count=report.pictures)
+        try:
+            keys, report = await run_in_threadpool(erased)
+        except UnfinishedErasureError as error:
+            _note_erased(request.scope, error.keys)
+            raise
+        _note_erased(request.scope, keys)
         if "search" not in rights_of(request.scope):
             # conditions that are judged alone, beside an identity that nobody has, would spell every field out and
             # erase nothing; so would the number of pictures that have an asked name, too
             return report.without_clues()
         # what it tells of pictures that stay is an answer to a question like any other
-        told = {"unmet": list(report.unmet), "similar": list(report.similar)}
+        told = {
+            "unmet": list(report.unmet),
+            "similar": list(report.similar),
+            "naming": list(report.naming),
+        }
         note(request.scope, **{name: some[:_NAMED] for name, some in told.items() if some})
         return report
 

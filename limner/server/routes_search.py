@@ -10,7 +10,6 @@ from starlette.concurrency import run_in_threadpool
 from limner.judgements import MarkName
 from limner.requests import SearchRequest, SentencesRequest, Whole
 from limner.search.engine import Engine
-from limner.search.entry import key_of
 from limner.server.answer_forms import without_path
 from limner.server.answer_size import pictures_that_fit, sentences_that_fit
 from limner.server.audit_routes import asked_of, note
@@ -27,6 +26,7 @@ from limner.server.pictures import Decoding, with_pixels
 from limner.server.problems import RefusedError, declared
 from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
+from limner.store.entry import key_of
 from limner.wire import Answer, Explanation, SentencesAnswer, WordMethodName
 
 _TEXT: dict[str, JsonValue] = {"type": "string"}

@@ -1,7 +1,6 @@
 """Images that clients add and delete: written to the folder of uploads, then indexed."""
 
 import hashlib
-import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -12,17 +11,12 @@ from typing import Any
 from limner.data.heif import is_heif
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage, key_of
 from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
-from limner.search.store_path import cause_of
-from limner.search.uploads import ENDINGS, NAME, Uploads, is_in, is_upload
 from limner.server.problems import RefusedError
-
-_TIDY_AFTER = 64
-"""Number of changes after which the store is tidied up; each leaves a small file that every later reader opens."""
-
-log = logging.getLogger("limner.server")
+from limner.store.entry import StoredImage, key_of
+from limner.store.path import cause_of
+from limner.store.uploads import ENDINGS, NAME, Uploads, is_in, is_upload
 
 
 class Changes:
@@ -36,12 +30,11 @@ class Changes:
     def __init__(self, engine: Engine, folder: Path | None) -> None:
         self.engine = engine
         self.folder = None if folder is None else writable(folder)
-        self._changes = 0
         self._uploads = None if self.folder is None else self._claimed(self.folder)
 
     def _claimed(self, folder: Path) -> Uploads:
         files = self.engine.files
-        paths = files.snapshot().columns["path"].to_pylist()
+        paths = files.snapshot().columns.paths
         # links are followed once a folder, not once a picture
         here = {parent for parent in {_parent(path) for path in paths} if is_in(parent, folder)}
         for path in paths:
@@ -80,7 +73,6 @@ class Changes:
                     raise RefusedError(409, f"{name}: {done.skipped[0][1]}")
         except OSError as error:
             raise _unwritten(path, error) from None
-        self._tidy()
         entry = self.engine.files.entry(key_of(str(path)))
         assert entry is not None
         return entry
@@ -110,7 +102,6 @@ class Changes:
                     files.delete([key])
         except OSError as error:
             raise _unwritten(self.folder, error) from None
-        self._tidy()
 
     def _deleting(self, entry: StoredImage) -> AbstractContextManager[None]:
         # of other files there none has its own hash for a name
@@ -119,16 +110,6 @@ class Changes:
         if Path(entry.path).stem != entry.sha256:
             return nullcontext()
         return self._uploads.changing(entry.path, self.engine.files)
-
-    def _tidy(self) -> None:
-        """Join the files that many changes have left; the changes stand also if that fails."""
-        self._changes += 1
-        if self._changes % _TIDY_AFTER == 0:
-            try:
-                # here and not in another thread: this one is the server's only writer
-                self.engine.files.tidy()
-            except StoreError as error:
-                log.error("%s", error)
 
 
 def _unwritten(place: Path | None, error: OSError) -> StoreError:

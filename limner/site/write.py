@@ -13,7 +13,6 @@ import json
 import random
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from limner.data.images import encoded_anew
+from limner.documented import Result
 from limner.durable import expect_new, whole_folder
 from limner.errors import ChangedPictureError, CheckpointError, ImageError, SettingsError, StoreError
 from limner.export.report import drawn_sentences, size_of
@@ -28,14 +28,15 @@ from limner.inference.trained import TrainedModel, load_model
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import open_unchanged, small_bytes
 from limner.search.sentences import SentenceTable
-from limner.search.snapshot import Snapshot
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import StorePath, is_remote, store_path
 from limner.site.libraries import RUNTIME, TOKENIZERS, library_files
 from limner.site.tokens import FILE as TOKENIZER_FILE
 from limner.site.tokens import tokenizer_for_page
 from limner.site.tower import TowerType, write_text_tower
 from limner.site.vectors import SmallVectors
+from limner.store.contents import thumbnails
+from limner.store.files import StoreFiles
+from limner.store.path import StorePath, is_remote, store_path
+from limner.store.snapshot import Snapshot
 
 FORMAT = 1
 """Version of the folder's layout."""
@@ -56,30 +57,35 @@ Progress = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and its total."""
 
 
-@dataclass(frozen=True)
-class SiteReport:
-    """The result of `write_site`.
-
-    - `left_out`: pictures whose thumbnail cannot be had; `without_full`: those that have a thumbnail alone where full
-      pictures were asked for.
-    - `tower`: its kind; `same`: for each kind that was tried, the share of `sentences` that found the model's own first
-      ten pictures in the same order.
-    - `reranks`: True if a server of this store would re-rank, which the page does not.
-    """
+class SiteReport(Result):
+    """The result of `limner site`."""
 
     folder: Path
+    """The folder that was written."""
     pictures: int
+    """Pictures in it."""
     left_out: int
+    """Pictures of the store that are not in it, as no thumbnail of them can be had."""
     without_full: int
+    """Pictures that have a thumbnail alone where full pictures were asked for: their file is gone or has changed."""
     bytes: int
+    """Size of the folder."""
     picture_bytes: int
+    """Size of its pictures."""
     vector_bytes: int
+    """Size of its vectors."""
     tower: TowerType
+    """Kind of its text tower."""
     tower_bytes: int
+    """Size of the text tower."""
     library_bytes: int
+    """Size of the libraries."""
     sentences: int
+    """Sentences by which the tower was chosen."""
     same: dict[str, float]
+    """For each kind of tower that was tried, the share of them with the model's own first ten, in its order."""
     reranks: bool
+    """True if a server of this store re-ranks, which the page does not."""
 
 
 def write_site(
@@ -221,7 +227,7 @@ def _write_pictures(
     for start in range(0, len(keys), _TOGETHER):
         some = keys[start : start + _TOGETHER]
         for row, key, small in zip(
-            range(start, start + len(some)), some, files.thumbnails(some), strict=True
+            range(start, start + len(some)), some, thumbnails(files, some), strict=True
         ):
             content = small or _made(files, key)
             if content is None:

@@ -197,7 +197,7 @@ def measure_variant(
     listing = read_json(folder / RUN_FILE)
     chosen = next(stage for stage in listing["stages"] if stage["name"] == name)
     stood, _ = read_progress(folder)
-    return Trial(seed, folder, chosen["epoch"], stood.epoch, stood.seconds, report.to_dict())
+    return Trial(seed, folder, chosen["epoch"], stood.epoch, stood.seconds, report.model_dump(mode="json"))
 
 
 def run_folder(out: Path, key: str, seed: int) -> Path:
@@ -208,7 +208,7 @@ def run_folder(out: Path, key: str, seed: int) -> Path:
 def queries_file(folder: Path) -> Path:
     """The file of the values of each query, beside the run folder of a row and a seed."""
     # Beside it and not in it: a run folder has the files of `limner train` alone.
-    return folder.with_name(f"{folder.name}.parquet")
+    return folder.with_name(f"{folder.name}.csv")
 
 
 def order(outcomes: Sequence[Outcome], value: Callable[[Outcome], float]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from limner.data.composed import ComposedSet
 from limner.data.records import Dataset
+from limner.documented import Result
 from limner.errors import DataError
 from limner.evaluation.composed import rank_composed
 from limner.inference.composing import (
@@ -63,19 +65,37 @@ class InversionTraining(Settings):
     """Seed of the mapping's first weights, of dropout and of the batches."""
 
 
-@dataclass(frozen=True)
-class InversionEpoch:
-    """One epoch: its number from 1, the mean of each loss, and the validation score in percent.
-
-    The score is the mean of R@1, R@5 and R@10 on the validation triplets. Without triplets it is that of pictures found
-    by their own words.
-    """
+class InversionEpoch(Result):
+    """An epoch of `limner compose`."""
 
     epoch: int
+    """Its number, from 1."""
     pictures: float
+    """Mean of the loss of pictures."""
     triplets: float | None
+    """Mean of the loss of triplets; null without any."""
     score: float
+    """Mean of R@1, R@5 and R@10 on the validation triplets, in percent; without triplets of pictures found by their own
+    words."""
     image_weight: float
+    """Weight of the picture's embedding beside the sentence's that has this score."""
+
+
+class ComposeReport(Result):
+    """The result of `limner compose`."""
+
+    file: Path
+    """The file in the run's folder."""
+    epoch: int
+    """The epoch that was kept."""
+    score: float
+    """Its validation score."""
+    image_weight: float
+    """Weight of the picture's embedding beside the sentence's, chosen on validation."""
+    triplets: str | None
+    """The set of triplets; null without one."""
+    epochs: tuple[InversionEpoch, ...]
+    """All epochs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +147,13 @@ def train_inversion(
             else:
                 assert chosen_by is not None
                 score, weight = trainer.reconstruction(chosen_by), training.image_weight
-            epoch = InversionEpoch(len(epochs) + 1, *losses, score, weight)
+            epoch = InversionEpoch(
+                epoch=len(epochs) + 1,
+                pictures=losses[0],
+                triplets=losses[1],
+                score=score,
+                image_weight=weight,
+            )
             if score > max((one.score for one in epochs), default=-1.0):
                 best = {name: one.detach().clone() for name, one in trainer.network.state_dict().items()}
             epochs.append(epoch)

@@ -387,12 +387,8 @@ class _Training:
         """Measure, note the measures in the row, and keep the weights if they are the stage's best."""
         report = work.validate()
         value = score(report, self.recipe.select)
-        value, measured = self._of_main((value, report.to_dict()))
-        row |= {
-            "image_to_text": measured["image_to_text"],
-            "text_to_image": measured["text_to_image"],
-            "score": value,
-        }
+        value, to_text, to_image = self._of_main((value, report.image_to_text, report.text_to_image))
+        row |= {"image_to_text": to_text, "text_to_image": to_image, "score": value}
         # At each validation: none knows here whether patience ends with it.
         if work.stage.keep_last and self.accelerator.is_main_process:
             write_last_checkpoint(self.out, self.data, work.stage.name, self.progress, row)

@@ -81,7 +81,7 @@ def evaluate_val(
 def score(report: Report, select: Selection) -> float:
     """The one number that a checkpoint is chosen by, higher is better."""
     # From the report's own figures: the log then shows the very numbers that were compared.
-    values = report.to_dict()
+    values = {"image_to_text": report.image_to_text, "text_to_image": report.text_to_image}
     if select == "rsum":
         return float(
             sum(

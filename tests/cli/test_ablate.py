@@ -60,7 +60,7 @@ def test_rows_of_table_4_share_their_first_stage(toys: Dataset, tmp_path: Path) 
     assert "shortened: the recipe has 3" in output
     assert "79.1" in output
     # the values of each query, which the figure's intervals of one seed are made of
-    values = read_queries(tmp_path / "both-2/seed-0.parquet")
+    values = read_queries(tmp_path / "both-2/seed-0.csv")
     (row,) = (row for row in table["rows"] if row["key"] == "both-2")
     for name, mean in row["mean"].items():
         direction, measure = name.split()

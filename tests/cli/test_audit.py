@@ -37,4 +37,4 @@ def test_mistakes(limner: Limner, tmp_path: Path) -> None:
     refused(limner("audit", "verify", file), "cannot be read")
     refused(limner("audit", "forget", file, "--id", KEY), "no such file")
     AuditLog(file)
-    refused(limner("audit", "forget", file), "--id KEY or --text PHRASE")
+    refused(limner("audit", "forget", file), "give --id or --text")

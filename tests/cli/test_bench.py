@@ -10,8 +10,8 @@ import pytest
 import limner as limner_package
 from limner.cli import bench as module
 from limner.data.minimal_pairs import PairSet, read_pairs
-from limner.demo.lies import draw_lies
 from limner.evaluation.minimal_pairs import read_embeddings
+from limner.people.lies import draw_lies
 from tests.cli.command import Limner, refused
 
 
@@ -84,7 +84,7 @@ def test_the_set_is_drawn_and_written(
         assert workers == (os.cpu_count() or 1)
         return draw_lies(12)
 
-    monkeypatch.setattr("limner.demo.lies.draw_lies", few)
+    monkeypatch.setattr("limner.people.draw_lies", few)
     done = limner("bench", "--write", tmp_path / "set", "--json")
     assert done.code == 0
     assert "this machine draws another set than version 1" in done.err
@@ -102,7 +102,7 @@ def test_mistakes_are_one_line_before_anything_is_drawn(
     limner: Limner, toy_run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_pairs", lambda folder: pytest.fail("drawn"))
-    refused(limner("bench"), "name a run or an .npz file")
+    refused(limner("bench"), "give MODEL or --write")
     refused(limner("bench", tmp_path / "none.npz"), "no such file")
     refused(limner("bench", tmp_path), "no trained run here")
     refused(limner("bench", toy_run, "--save", tmp_path / "no" / "a.npz"), "there is no such folder")

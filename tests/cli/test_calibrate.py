@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 from limner.cli import calibrate as calibrate_module
-from limner.cli.schemas_of_measures import CalibrationReport
 from limner.data.records import Dataset
 from limner.inference import load_model
-from limner.inference.calibration_file import THRESHOLD
+from limner.inference.calibration_file import THRESHOLD, CalibrationReport
 from limner.inference.trained import TrainedModel
+from limner.store.files import StoreFiles
 from tests.agreeing import agreeing, resaved
 from tests.cli.command import Limner, refused
 
@@ -64,11 +64,11 @@ def test_it_writes_what_it_fits_and_checks_it_elsewhere(
     assert json.loads((run / "calibration.json").read_text(encoding="utf-8"))["threshold"] == 0.9
     refused(
         limner("calibrate", run, *data, "--check", "test", "--threshold", "0.9"),
-        "--rerank fit one",
+        "measures a calibration and fits none; leave out --",
     )
     refused(
         limner("calibrate", run, *data, "--check", "test", "--split", "val"),
-        "--rerank fit one",
+        "measures a calibration and fits none; leave out --",
     )
     refused(limner("calibrate", run, *data, "--split", "test"), "never fitted on test.*--check test")
     refused(limner("calibrate", run, *data, "--threshold", "2"), "expected a probability")
@@ -106,7 +106,7 @@ def test_a_store_is_calibrated_on_its_own_sentences(
     assert "p=" not in before.out
     told = limner("calibrate", run, "--store", store, cpu, "--threshold", "0")
     assert told.code == 0, told.err
-    assert f"written to {store / 'calibration.json'}" in told.out
+    assert f"written into {store}" in told.out
     assert "right ones that reach it" in told.out
     assert not (run / "calibration.json").exists()
     good = json.loads(limner("search", store, query, cpu, "--json").out)
@@ -116,7 +116,7 @@ def test_a_store_is_calibrated_on_its_own_sentences(
     assert useless.code == 0
     [line] = useless.err.splitlines()
     assert line.startswith("searches will not say 'no good match': by embedding only 0% of the right")
-    values = json.loads((store / "calibration.json").read_text(encoding="utf-8"))
+    values = json.loads(StoreFiles.open(store).rows.text("calibration") or "")
     assert values["unusable"] == {"embedding": "only 0% of the right first hits reach 1"}
     report = CalibrationReport.model_validate_json(
         limner("calibrate", run, "--store", store, cpu, "--threshold", "1", "--json").out
@@ -128,7 +128,9 @@ def test_a_store_is_calibrated_on_its_own_sentences(
     answer = json.loads(limner("search", store, query, cpu, "--json").out)
     assert (answer["threshold"], answer["good"]) == (None, None)
     command = ("calibrate", run, cpu)
-    refused(limner(*command), "either --data FORMAT:PATH or --store STORE")
-    refused(limner(*command, "--data", source, "--store", store), "either --data")
-    refused(limner(*command, "--store", store, "--check", "val"), "go with --data")
-    refused(limner(*command, "--store", store, "--split", "val"), "go with --data")
+    refused(limner(*command), "give --data or --store")
+    refused(limner(*command, "--data", source, "--store", store), "leave out --data")
+    refused(
+        limner(*command, "--store", store, "--check", "val"), "--store: has its own .*; leave out --check"
+    )
+    refused(limner(*command, "--store", store, "--split", "val"), "leave out --split")

@@ -54,7 +54,7 @@ def test_a_run_cites_the_recipe_and_the_data_that_trained_it(limner: Limner, toy
 
 def test_mistakes(limner: Limner, tmp_path: Path) -> None:
     refused(limner("cite", "dual-path", "--data", "flikr30k"), "no such format")
-    refused(limner("cite", "--data", "flickr30k"), "goes with a recipe or a run")
+    refused(limner("cite", "--data", "flickr30k"), "--data: is of no use alone; give RECIPE")
     refused(limner("cite", "dual-pth"), "dual-pth")
     refused(limner("cite", tmp_path), "no trained run")
 

@@ -18,7 +18,7 @@ from limner.data.terms import TERMS
 from limner.inference.checkpoint import read_checkpoint
 from limner.recipes import RECIPES
 from limner.recipes.registry import PAPER, PERSONS, PICTURES, TUNED
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.training.recipe import Recipe
 from tests.cli.command import Limner, Result, refused, sets, write_metadata
 from tests.toy import draw_toys, toy_recipe
@@ -325,8 +325,11 @@ def test_evaluate_on_several_sets(limner: Limner, pictures: Path, toy_run: Path,
         alone = json.loads(limner("evaluate", toy_run, "--data", source, "--json").out)
         assert measured["text_to_image"] == alone["text_to_image"]
         assert measured["image_to_text"] == alone["image_to_text"]
-    refused(limner("evaluate", toy_run), "--data FORMAT:PATH")
-    refused(limner("evaluate", toy_run, "--on", sources[0], "--data", sources[1]), "--data FORMAT:PATH")
+    refused(limner("evaluate", toy_run), "give --data, --on or --composed")
+    refused(
+        limner("evaluate", toy_run, "--on", sources[0], "--data", sources[1]),
+        "leave out --data|leave out --on",
+    )
     refused(limner("evaluate", toy_run, "--on", f"{sources[0]},{sources[0]}"), "twice")
     refused(limner("evaluate", toy_run, "--on", f"{sources[0]},folder:/nowhere"), "nowhere")
     refused(limner("evaluate", toy_run, "--on", sources[0], "--folds", 2), "goes with --split")

@@ -19,9 +19,11 @@ from limner.inference import evaluate_run
 from limner.inference.evaluate_run import results_of
 from limner.search import cluster
 from limner.search.batch_look import Looked, Task, looked_at
-from limner.search.store_files import StoreFiles
+from limner.store.contents import region_features
+from limner.store.files import StoreFiles
 from limner.types import Encoder
 from tests.cli.command import Limner, refused
+from tests.search.fake import vectors_of
 
 
 class Threads:
@@ -91,10 +93,10 @@ def test_a_store_is_indexed_again_for_another_model(
     one, other = StoreFiles.open(alone), StoreFiles.open(together)
     assert one.entries() == other.entries()
     ids = [entry.id for entry in one.entries().values()]
-    np.testing.assert_array_equal(one.vectors(ids), other.vectors(ids))
+    np.testing.assert_array_equal(vectors_of(one, ids), vectors_of(other, ids))
     # of a model that re-ranks, the workers give region features, too
     assert asked[0]["regions"]
-    np.testing.assert_array_equal(one.region_features(ids), other.region_features(ids))
+    np.testing.assert_array_equal(region_features(one, ids), region_features(other, ids))
 
 
 def test_figures_are_those_of_the_plain_command(

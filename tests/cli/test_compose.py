@@ -118,7 +118,7 @@ def test_mistakes(
     )
     refused(
         limner("evaluate", late_run, "--data", data, "--submission", tmp_path),
-        "--submission: goes with --compo",
+        "--submission: .* give --composed",
     )
     refused(
         limner("evaluate", late_run, "--composed", source, "--split", "dev"), "splits here: test, train, val"

@@ -15,11 +15,11 @@ from typer.main import get_command
 
 from limner.cli.commands import COMMANDS
 from limner.cli.console import out
-from limner.cli.contract import command, first_line, group, schema_of
+from limner.cli.contract import ErrorReport, command, first_line, group, result_of, schema_of
 from limner.cli.root import app
-from limner.cli.schemas import ErrorReport, Result
-from limner.demo.lies import draw_lies
+from limner.documented import Result
 from limner.errors import SettingsError
+from limner.people.lies import draw_lies
 from limner.recipes.registry import RECIPES, RecipeEntry
 from tests import towers
 from tests.cli.command import Limner, sets
@@ -45,7 +45,7 @@ def _missing(built: Any) -> set[str]:
     found = {"--json", "--quiet", "--verbose"} - flags
     switches = [param for param in built.params if set(param.opts) & {"--json", "--quiet", "--verbose"}]
     found |= {param.opts[0] for param in switches if not param.is_flag}
-    if getattr(built.callback, "schema", None) in (None, type(None)):
+    if not hasattr(built.callback, "schema") or result_of(built) is type(None):
         found.add("schema")
     return found
 
@@ -122,7 +122,7 @@ def toys_of(
         (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         return SimpleNamespace(store=store, sentence="a red square", minutes=0.1)
 
-    monkeypatch.setattr("limner.demo.walkthrough.run_demo", demo)
+    monkeypatch.setattr("limner.cli.walkthrough.run_demo", demo)
     data, picture = f"folder:{pictures}", pictures / "05-0.png"
     rows = [json.loads(line) for line in (pictures / "captions.jsonl").read_text().splitlines()]
     groups = [row["identity"] for row in rows if row["split"] == "train"]
@@ -208,13 +208,12 @@ def test_every_result_fits_its_schema(limner: Limner, toys_of: dict[str, list[ob
         path = tuple(name.split())
         done = limner(*path, *arguments, "--json", "--quiet")
         assert (done.code, done.err) == (0, ""), f"{name}: {done}"
-        schema = BUILT[path].callback.schema
-        assert TypeAdapter(schema).validate_json(done.out) is not None, name
+        assert TypeAdapter(result_of(BUILT[path])).validate_json(done.out) is not None, name
 
 
 def test_schemas_refuse_other_results(limner: Limner, store: Path) -> None:
     facts = json.loads(limner("store", "info", store, "--json").out)
-    schema = BUILT["store", "info"].callback.schema
+    schema = result_of(BUILT["store", "info"])
     with pytest.raises(ValidationError):
         TypeAdapter(schema).validate_python({**facts, "more": 1})
     with pytest.raises(ValidationError):

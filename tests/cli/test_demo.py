@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 
 from limner.cli import demo as demo_module
-from limner.demo import walkthrough
-from limner.search.store_files import StoreFiles
+from limner.cli import walkthrough
+from limner.store.files import StoreFiles
 from tests.cli.command import Limner, last_line, refused, sets
 from tests.toy import toy_recipe
 
@@ -15,8 +15,8 @@ from tests.toy import toy_recipe
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     """The command on so few people and epochs that nothing is learnt; --out is missing."""
-    monkeypatch.setattr("limner.demo.walkthrough.VAL", 2)
-    monkeypatch.setattr("limner.demo.walkthrough.TEST", 3)
+    monkeypatch.setattr("limner.cli.walkthrough.VAL", 2)
+    monkeypatch.setattr("limner.cli.walkthrough.TEST", 3)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     small = toy_recipe().replace(
         images=toy_recipe().images.replace(resize=(48, 24), crop=(48, 24)), stages=toy_recipe().stages[1:]
@@ -48,7 +48,9 @@ def test_demo(limner: Limner, demo: tuple[str, ...], tmp_path: Path) -> None:
     assert (store.folder / "notes.txt").read_text(encoding="utf-8") == "mine"
     shutil.rmtree(tmp_path / "run")
     refused(limner(*command), "the run that its store was built with is gone; remove .*store, or name a new")
-    (tmp_path / "store" / "store.json").unlink()
+    store.forget()
+    for path in (tmp_path / "store").glob("store.*"):
+        path.unlink()
     refused(limner(*command), r"store: not empty \(holds '(model|notes.txt)'\)")
     assert (store.folder / "notes.txt").exists()
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from limner.data.picture_truth import PictureTruth
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
-from limner.demo.people import generate_people
 from limner.errors import DataError
-from limner.evaluation.explanations import PictureTruth
 from limner.inference import load_model
 from limner.inference.evaluate_explanations import colour_places, evaluate_explanations
 from limner.inference.word_effects import LeaveOneOut
+from limner.people import generate_people
 from tests.cli.command import Limner, refused
 
 

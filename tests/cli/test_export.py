@@ -92,7 +92,7 @@ def test_figures_of_bf16_are_told_to_be_of_fp32_where_the_processor_has_none(
     ("arguments", "message"),
     [
         (("--format", "coreml"), "--format: expected onnx"),
-        (("--int8",), "name a dataset with --data"),
+        (("--int8",), "measured on pictures; give --data"),
         (("--bf16",), "take format openvino"),
         (("--data", "folder:nowhere"), "nowhere"),
     ],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from limner.cli.schemas import CorrelationFigure, FigureFiles
+from limner.cli.figure import CorrelationFigure, FigureFiles
 from tests.cli.command import Limner, refused
 
 

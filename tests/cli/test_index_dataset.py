@@ -3,17 +3,20 @@
 import json
 from pathlib import Path
 
-from limner.cli.schemas import Indexed
-from limner.search.store_files import StoreFiles
+from limner.cli.index import Indexed
+from limner.store.contents import thumbnails as thumbnails_of
+from limner.store.files import StoreFiles
 from tests.cli.command import Limner, refused
+from tests.search.fake import vectors_of
 
 
 def _contents(folder: Path) -> tuple[object, ...]:
     store = StoreFiles.open(folder)
     entries = store.entries()
     ids = sorted(entry.id for entry in entries.values())
-    sentences = store.sentences.all(["id", "text", "path", "vector"]).sort_by("id").to_pylist()
-    return entries, store.vectors(ids).tobytes(), store.thumbnails(ids), sentences
+    with store.rows.reading() as reading:
+        sentences = sorted(reading.sentences())
+    return entries, vectors_of(store, ids).tobytes(), thumbnails_of(store, ids), sentences
 
 
 def test_it_is_the_same_as_by_parts(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:

@@ -51,7 +51,10 @@ def test_use_becomes_test_data(limner: Limner, store: Path, tmp_path: Path) -> N
 def test_names_need_a_trec_run(limner: Limner, store: Path, tmp_path: Path) -> None:
     file = tmp_path / "queries"
     file.write_text("a red bar\n", encoding="utf-8")
-    refused(limner("search", store, "--queries", file, "--names", "id"), "--names: is of --format trec")
+    refused(
+        limner("search", store, "--queries", file, "--names", "id"),
+        "--names: is of a TREC run.*; give --format=trec",
+    )
     refused(
         limner("search", store, "--queries", file, "--format", "trec", "--names", "key"), "'path' or 'id'"
     )

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.command import Limner, refused
-from tests.search.test_kept_model import replace_best
+from tests.store.test_kept_model import replace_best
 
 
 def test_a_store_outlives_its_run(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:

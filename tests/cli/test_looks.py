@@ -12,8 +12,8 @@ import typer.main
 
 from limner.cli.root import app
 from limner.data.records import Dataset
-from limner.demo.lies import draw_lies
 from limner.inference.evaluations import FILE
+from limner.people.lies import draw_lies
 from tests.cli.command import Limner
 
 READING: dict[str, tuple[str, ...]] = {

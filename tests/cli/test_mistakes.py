@@ -14,7 +14,7 @@ import pytest
 import limner as limner_package
 from limner.errors import install_hint
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.cli.command import Limner, Result, last_line, refused, sets
 from tests.going_on import going_on
 from tests.toy import toy_recipe
@@ -88,7 +88,7 @@ def test_mistakes_with_runs(limner: Limner, toy_run: Path, pictures: Path, tmp_p
     )
     refused(limner("evaluate", toy_run, *data, "--stage", "x"), "no checkpoint of stage 'x'")
     nowhere = tmp_path / "not" / "there.json"
-    refused(limner("evaluate", toy_run, *data, "--report", nowhere), "no such folder to write the report to")
+    refused(limner("evaluate", toy_run, *data, "--report", nowhere), "no such folder to write there.json to")
     damaged = shutil.copytree(toy_run, tmp_path / "damaged")
     for file in damaged.glob("*.safetensors"):
         file.write_bytes(file.read_bytes()[:-100])

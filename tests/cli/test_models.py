@@ -13,7 +13,8 @@ from limner.inference.checkpoint import read_description
 from limner.inference.import_model import import_model
 from limner.inference.trained import checkpoint_path
 from limner.models.known import KNOWN
-from limner.search.manifest import IN_STORE
+from limner.store.files import StoreFiles
+from limner.store.manifest import IN_STORE
 from tests import towers
 from tests.cli.command import Limner, Result, refused
 
@@ -207,7 +208,7 @@ def test_the_store_holds_the_model_of_the_hub(
     store, moved = tmp_path / "store", tmp_path / "moved"
     done = limner("index", f"hf:{NAME}", store, pictures)
     assert done.code == 0, done.err
-    assert json.loads((store / "store.json").read_text())["run"] == IN_STORE
+    assert StoreFiles.open(store).manifest.run == IN_STORE
     # moved, and without the hub's cache
     shutil.move(store, moved)
     use(tmp_path / "empty")

@@ -65,7 +65,7 @@ def test_hit_rate_is_printed(search: bool, limner: Limner, toy_run: Path, tmp_pa
 @pytest.mark.usefixtures("tasks")
 def test_mistakes_are_told_before_anything_is_encoded(limner: Limner, toy_run: Path, tmp_path: Path) -> None:
     refused(limner("mteb", toy_run, "--tasks", ","), "name at least one")
-    refused(limner("mteb", toy_run, "--tasks", "ToysI2T", "--rerank", "5"), "add --search")
+    refused(limner("mteb", toy_run, "--tasks", "ToysI2T", "--rerank", "5"), "measured; give --search")
     refused(limner("mteb", toy_run, "--tasks", "ToysI2T", "--search", "--rerank", "5"), "no reranker")
     nowhere = tmp_path / "nowhere" / "scores.json"
     refused(limner("mteb", toy_run, "--tasks", "ToysI2T", "--out", nowhere), "no such folder")

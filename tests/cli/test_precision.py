@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from PIL import Image
 
 from limner.data.records import Dataset
-from limner.demo.lies import draw_lies
 from limner.durable import KEY, digest_of_values
+from limner.people.lies import draw_lies
 from tests import towers
 from tests.cli.command import Limner, refused
 
@@ -184,7 +184,9 @@ def test_a_store_notes_it_and_goes_on_in_it(limner: Limner, run: Path, pictures:
 
 def test_mistakes_are_told_before_the_work(limner: Limner, run: Path, toys: Dataset, store: Path) -> None:
     data = ("--data", toys.source)
-    refused(limner("evaluate", run, *data, "--precision", "fp16"), "expected fp32, bf16 or auto, got 'fp16'")
-    refused(limner("calibrate", run, "--store", store, "--precision", "bf16"), "goes with --data")
+    refused(limner("evaluate", run, *data, "--precision", "fp16"), "expected auto, fp32, bf16, got 'fp16'")
+    refused(
+        limner("calibrate", run, "--store", store, "--precision", "bf16"), "own .* arithmetic; leave out --p"
+    )
     np.savez(run.parent / "rows.npz", images=np.eye(2))
     refused(limner("bench", run.parent / "rows.npz", "--precision", "bf16"), "are for a run")

@@ -85,7 +85,7 @@ def test_trec_runs_are_of_cosines_when_the_report_is(limner: Limner, arrays: Pat
 def test_mistakes_are_one_line(limner: Limner, arrays: Path, tmp_path: Path) -> None:
     refused(limner("score", tmp_path / "none.npz"), "no such file")
     refused(limner("score", arrays, "--measures", "overlap-S"), "L2-normalise")
-    refused(limner("score", arrays, "--qrels", arrays, "--cosine"), "are for arrays")
+    refused(limner("score", arrays, "--qrels", arrays, "--cosine"), "others for arrays; leave out --")
     refused(limner("score", arrays, "--qrels", arrays), "not a text file")
 
 
@@ -130,7 +130,7 @@ def test_protocols_are_chosen_by_name(limner: Limner, toy_run: Path, pictures: P
     assert "class0" in (tmp_path / "text_to_image.run").read_text(encoding="utf-8")
     refused(limner("score", saved, "--protocol", "cubs"), "did you mean 'cub'")
     refused(limner("score", saved, "--protocol", "mnil-mscoco"), "matches by labels")
-    refused(limner("score", saved, "--qrels", saved, *asked), "are for arrays")
+    refused(limner("score", saved, "--qrels", saved, *asked), "others for arrays; leave out --")
 
 
 def test_drawn_splits_stand_in_the_report(

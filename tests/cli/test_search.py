@@ -9,7 +9,7 @@ import pytest
 
 import limner as library
 from limner.requests import SearchRequest
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.cli.command import Limner, refused
 
 QUERY = "a red square on white"
@@ -133,7 +133,7 @@ def test_sentences_of_a_picture(
     ]
     assert [line.split()[1] for line in lines] == [f"{hit['score']:+.3f}" for hit in told]
     assert all(hit["text"] in line for hit, line in zip(told, lines, strict=True))
-    refused(limner("search", own, "red", "--sentences", "--group", "near"), "goes with a text")
+    refused(limner("search", own, "red", "--sentences", "--group", "near"), "goes with TEXT, --image")
     refused(limner(*command, tmp_path / "own.txt", "--split", "val"), "has no splits")
     refused(limner(*command, tmp_path / "none.txt"), "No such file")
 
@@ -145,4 +145,7 @@ def test_an_engine_for_indexing(limner: Limner, toy_run: Path, pictures: Path, t
     store = tmp_path / "store"
     assert "36 added" in limner("index", toy_run, store, pictures, "--engine", "openvino").out
     assert limner("search", store, QUERY).code == 0
-    refused(limner("index", toy_run, store, pictures, "--engine", "steam"), "'torch' or 'openvino'")
+    refused(
+        limner("index", toy_run, store, pictures, "--engine", "steam"),
+        "expected torch, openvino, got 'steam'",
+    )

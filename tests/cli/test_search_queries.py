@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from limner.cli.schemas import QueryAnswer
-from limner.cli.search_queries import read_queries
+from limner.cli.search_queries import QueryAnswer, read_queries
 from limner.errors import DataError, SettingsError
 from tests.cli.command import Limner, refused
 
@@ -103,8 +102,11 @@ def test_names_with_blanks_stay_one_field(limner: Limner, store: Path, tmp_path:
 
 def test_mistakes(limner: Limner, store: Path, queries: Path, tmp_path: Path) -> None:
     refused(limner("search", store, "--queries", tmp_path / "none"), "no such file; give one query a line")
-    refused(limner("search", store, "red", "--queries", queries), "leave out the text")
-    refused(limner("search", store, "red", "--format", "trec"), "--format: is of the answers to --queries")
+    refused(limner("search", store, "red", "--queries", queries), "leave out TEXT")
+    refused(
+        limner("search", store, "red", "--format", "trec"),
+        "--format: is of many answers; give --queries or --vectors",
+    )
     refused(limner("search", store, "--queries", queries, "--format", "xml"), "'jsonl', 'csv' or 'trec'")
     refused(limner("search", store, "--queries", queries, "--sentences"), "--sentences: goes with")
     both = limner("search", store, "--queries", queries, "--format", "trec", "--json")

@@ -18,8 +18,8 @@ import limner
 from limner.cli.root import app
 from limner.client import Client
 from limner.data.records import Dataset
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from limner.training.loop import train
 from tests.cli.served import TIMEOUT, served
 from tests.search.fake import draw

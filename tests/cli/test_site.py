@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from limner.cli.schemas_of_exports import WrittenSite
 from limner.site import write
 from limner.site.libraries import RUNTIME
+from limner.site.write import SiteReport
 from tests.cli.command import Limner
 from tests.site.npm import drawn
 
@@ -35,7 +35,7 @@ def test_it_says_sizes_and_agreement(limner: Limner, store: Path, runtime: Path,
         "site", store, tmp_path / "more", "--runtime", runtime, "--tower", "int8", "--json", "--quiet"
     )
     assert (asked.code, asked.err) == (0, "")
-    found = TypeAdapter(WrittenSite).validate_json(asked.out)
+    found = TypeAdapter(SiteReport).validate_json(asked.out)
     assert (found.pictures, found.left_out, found.tower, found.reranks) == (36, 0, "int8", False)
 
 

@@ -4,19 +4,24 @@ import hashlib
 import json
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from limner.errors import SettingsError
-from limner.search.entry import StoredImage
-from limner.search.erase import erase
-from limner.search.store_files import StoreFiles
-from limner.search.uploads import Uploads
+from limner.errors import SettingsError, StoreError
+from limner.search.sentences import Sentence
 from limner.server import audit
 from limner.server.audit import AuditLog
+from limner.store.entry import StoredImage
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
+from limner.store.sqlite_rows import SqliteRows
+from limner.store.uploads import Uploads
 from tests.cli.command import Limner, refused
+from tests.search.fake import vectors_of
 
 
 @pytest.fixture
@@ -58,9 +63,9 @@ def test_delete_by_path_and_key_leaves_the_files(limner: Limner, own: Path) -> N
     assert sorted(StoreFiles.open(own).entries()) == [entry.path for entry in rest]
 
 
-def test_compact_purges(limner: Limner, own: Path) -> None:
+def test_compact_says_what_is_left(limner: Limner, own: Path) -> None:
     count = len(StoreFiles.open(own))
-    assert limner("store", "compact", own, "--purge").out.startswith(f"{own}: {count} pictures, ")
+    assert limner("store", "compact", own).out.startswith(f"{own}: {count} pictures, ")
     assert limner("store", "verify", own).code == 0
 
 
@@ -69,7 +74,6 @@ def bytes_of(folder: Path) -> bytes:
 
 
 def test_one_of_41_that_was_deleted_is_purged(limner: Limner, tmp_path: Path) -> None:
-    """LanceDB keeps deleted rows of a file as long as they are a tenth of it or fewer."""
     rng = np.random.default_rng(0)
     entries = [StoredImage(f"/people/{rng.bytes(8).hex()}.jpg", rng.bytes(32).hex(), 1, 1) for _ in range(41)]
     vectors, small = rng.standard_normal((41, 8)).astype(np.float32), [rng.bytes(200) for _ in range(41)]
@@ -78,8 +82,7 @@ def test_one_of_41_that_was_deleted_is_purged(limner: Limner, tmp_path: Path) ->
     one = entries[3]
     needles = [vectors[3].tobytes(), small[3], one.path.encode(), one.id.encode(), one.sha256.encode()]
     assert limner("store", "delete", tmp_path / "store", "--id", one.id).code == 0
-    assert all(needle in bytes_of(tmp_path / "store") for needle in needles)
-    assert limner("store", "compact", tmp_path / "store", "--purge").code == 0
+    assert limner("store", "compact", tmp_path / "store").code == 0
     assert not any(needle in bytes_of(tmp_path / "store") for needle in needles)
     assert len(StoreFiles.open(tmp_path / "store")) == 40
 
@@ -111,7 +114,7 @@ def test_erase_says_which_names_are_unknown(limner: Limner, own: Path, tmp_path:
         done = limner("store", "erase", own, "--path", by_link, "--id", second.id, "--id", "0" * 32, *options)
         assert done.code == 1
         for name in (by_link, "0" * 32):
-            assert f"{name}: the store holds no such picture and none below it" in done.out
+            assert f"{name}: the store holds no such picture or sentence and none below it" in done.out
     # what it does hold is erased all the same, so that a call that was killed can be made again
     assert len(StoreFiles.open(own)) == 1 + len(rest)
 
@@ -126,6 +129,45 @@ def test_erase_says_what_meets_nothing(limner: Limner, own: Path) -> None:
     shouted = limner("store", "erase", own, "--identity", name.upper())
     assert (shouted.code, f"not erased: {name!r}, which looks like" in shouted.out) == (1, True)
     assert limner("store", "erase", own, "--identity", name).code == 0
+
+
+def test_erase_tells_which_sentences_still_name_somebody(limner: Limner, own: Path, tmp_path: Path) -> None:
+    name = next(entry.identity for entry in StoreFiles.open(own).entries().values() if entry.identity)
+    text = f"{name.upper()} walks"
+    key = Sentence(text).id
+    with StoreFiles.open(own).changing() as writer:
+        writer.add_sentences([(key, text, None)], np.ones((1, StoreFiles.open(own).dim), np.float32))
+    for dry in (["--dry-run"], []):
+        done = limner("store", "erase", own, "--identity", name, *dry)
+        assert done.code == 1
+        assert done.out.endswith(f"this erases them: limner store erase {own} --id {key}\n")
+    assert "none is left but in sentences that stay" in done.out
+    done = limner("store", "erase", own, "--id", key)
+    assert (done.code, "0 pictures and 1 sentences erased" in done.out) == (0, True)
+    assert text.encode() not in bytes_of(own)
+
+
+def test_the_call_after_one_that_failed_says_what_it_has_done(
+    limner: Limner, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = next(iter(StoreFiles.open(own).entries().values()))
+    scrub = SqliteRows.scrub
+
+    def full(rows: SqliteRows) -> None:
+        raise StoreError("the disk is full; make room on it", "full")
+
+    monkeypatch.setattr(SqliteRows, "scrub", full)
+    failed = limner("store", "erase", own, "--id", one.id)
+    assert failed.code == 2
+    assert "1 pictures and 0 sentences are deleted, but their bytes may still be on the disk" in failed.err
+    monkeypatch.setattr(SqliteRows, "scrub", scrub)
+    done = limner("store", "erase", own, "--id", one.id)
+    assert (done.code, "none is left\n" in done.out) == (1, True)
+    assert (
+        "if an earlier erasure of these failed or was killed, what it had deleted is off the disk now"
+        in done.out
+    )
+    assert one.path.encode() not in bytes_of(own)
 
 
 def test_erase_finds_what_a_deletion_left_in_the_uploads(limner: Limner, own: Path, tmp_path: Path) -> None:
@@ -208,59 +250,90 @@ def test_verify(limner: Limner, own: Path) -> None:
     )
 
 
+def test_of_a_file_that_sqlite_cannot_read_nothing_is_called_whole(limner: Limner, own: Path) -> None:
+    file = own / "store.sqlite"
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name='pictures'").fetchone()
+    content = bytearray(file.read_bytes())
+    content[(root - 1) * 16384 : root * 16384] = b"\xff" * 16384
+    file.write_bytes(content)
+    found = limner("store", "verify", own)
+    assert found.code == 1
+    assert "whole" not in found.out
+    assert found.out.endswith("damaged: put back a copy of the store, or index into a new folder\n")
+
+
+def test_a_list_prints_a_line_a_picture(limner: Limner, own: Path) -> None:
+    files = StoreFiles.open(own)
+    entry = StoredImage("/a\nb\x1b[2J.png", "0" * 64, 1, 1, identity="c\td")
+    files.add([entry], np.ones((1, files.dim), np.float32))
+    assert f"{entry.id}  /a\\nb\\x1b[2J.png  [c\\td]" in limner("store", "list", own).out.splitlines()
+    assert entry.path in [one["path"] for one in json.loads(limner("store", "list", own, "--json").out)]
+    assert limner("store", "delete", own, "--id", entry.id, "--dry-run").out.startswith(
+        "/a\\nb\\x1b[2J.png\n"
+    )
+
+
 def test_damage_and_repair(limner: Limner, own: Path, toy_run: Path) -> None:
     """One bit of one vector; its picture is encoded again."""
     files = StoreFiles.open(own)
     before = files.entries()
     first = min(before.values(), key=lambda entry: entry.path)
-    vector = files.vectors([first.id])
-    for file in (own / "pictures-1.lance" / "data").iterdir():
-        content = bytearray(file.read_bytes())
-        if (place := content.find(vector.tobytes())) >= 0:
-            content[place] ^= 1
-            file.write_bytes(content)
-    refused(limner("search", own, "a red square", "--cpu"), "has changed.*limner store repair")
+    vector = vectors_of(files, [first.id])
+    content = bytearray(vector.tobytes())
+    content[0] ^= 1
+    assert changed(own, "UPDATE vectors SET vector=? WHERE vector=?", (content, vector.tobytes())) == 1
+    refused(limner("search", own, "a red square", "--cpu"), "has changed.*limner store verify")
     damaged = limner("store", "verify", own)
     assert damaged.code == 1
-    assert damaged.out.startswith("damaged: tables that are damaged or lost in part")
+    assert damaged.out.startswith("damaged: embeddings that are lost, have changed")
     report = json.loads(limner("store", "verify", own, "--json").out)
-    assert (report["found"]["files"]["count"], report["sound"]) == (1, False)
+    assert (report["found"]["vector"]["count"], report["sound"]) == (1, False)
     mended = limner("store", "repair", own, "--run", toy_run, "--cpu")
     assert mended.code == 0
     assert mended.out.splitlines()[0] == f"encoded again: {first.path}"
     assert mended.out.endswith(f"{len(before)} pictures and 0 sentences, 1 encoded again\n")
     assert limner("store", "verify", own, "--hashes").code == 0
     assert StoreFiles.open(own).entries() == before
-    np.testing.assert_allclose(StoreFiles.open(own).vectors([first.id]), vector, atol=1e-4)
+    np.testing.assert_allclose(vectors_of(StoreFiles.open(own), [first.id]), vector, atol=1e-4)
 
 
 def test_a_repair_that_would_lose_rows(limner: Limner, own: Path, toy_run: Path) -> None:
-    for file in (own / "pictures-1.lance" / "_versions").iterdir():
-        file.unlink()
+    first = min(StoreFiles.open(own).entries().values(), key=lambda entry: entry.path)
+    assert changed(own, "UPDATE pictures SET metadata='{}', identity='x' WHERE id=?", (first.id,)) == 1
     left = limner("store", "repair", own, "--run", toy_run)
     assert left.code == 1
-    assert re.match(r"would be lost: pictures-1.lance: 0 rows of the \d+ on record can be read", left.out)
+    assert left.out.startswith(f"would be lost: {first.path}: its row is damaged")
     assert re.search("nothing was changed, since not all can be restored.*--accept-loss", left.out)
     given_up = limner("store", "repair", own, "--run", toy_run, "--accept-loss", "--cpu")
     assert given_up.code == 1
-    assert given_up.out.splitlines()[0].startswith("lost: pictures-1.lance: 0 rows")
+    assert given_up.out.splitlines()[0].startswith(f"lost: {first.path}")
     assert given_up.out.endswith("0 encoded again; index the folders of this store again\n")
     assert limner("store", "verify", own).code == 0
 
 
+def changed(store: Path, statement: str, values: tuple[object, ...]) -> int:
+    """Change rows as no writing of limner does, and return how many."""
+    database = sqlite3.connect(store / "store.sqlite")
+    count = database.execute(statement, values).rowcount
+    database.commit()
+    database.close()
+    return count
+
+
 def test_what_a_repair_leaves_to_others(limner: Limner, own: Path, toy_run: Path) -> None:
-    (own / "calibration.json").write_text("{}", encoding="utf-8")
+    StoreFiles.open(own).rows.set_text("calibration", "{}")
     count = len(StoreFiles.open(own))
     found = limner("store", "verify", own)
     assert (found.code, "limner store repair" in found.out) == (1, False)
     assert found.out.endswith(
-        f"{count} pictures, whole, each picture once, but not what lies beside its tables\n"
+        f"{count} pictures, whole, each picture once, but not what lies beside its rows\n"
     )
     left = limner("store", "repair", own)
     assert left.code == 1
-    assert "not repaired: the store's calibration.json: put it back, or fit it anew" in left.out
+    assert "not repaired: the store's calibration: fit it anew" in left.out
     assert limner("store", "repair", own, "--json").code == 1
-    assert StoreFiles.open(own).manifest.generation == 1
 
 
 def test_compact(limner: Limner, own: Path) -> None:
@@ -270,7 +343,7 @@ def test_compact(limner: Limner, own: Path) -> None:
 
 
 def test_mistakes(limner: Limner, own: Path, tmp_path: Path) -> None:
-    refused(limner("store", "delete", own), "name pictures to delete")
+    refused(limner("store", "delete", own), "give PICTURES, --id or --missing")
     refused(limner("store", "delete", own, "nowhere.jpg"), "nowhere.jpg: the store holds no such picture")
     refused(limner("store", "delete", own, "--id", "0" * 32), "--id 0+: the store holds no such picture")
     for command in ("info", "list", "verify", "repair", "compact"):

@@ -33,7 +33,7 @@ def test_saved_and_read_again(tmp_path: Path) -> None:
     assert again.image_names == names["image_names"]
     np.testing.assert_array_equal(again.images, ROWS["images"])
     assert again.scores is None
-    assert PLAIN.report(again).to_dict() == PLAIN.report(results).to_dict()
+    assert PLAIN.report(again).model_dump() == PLAIN.report(results).model_dump()
 
 
 def test_groups_in_text_are_numbered_alike_on_both_sides(tmp_path: Path) -> None:
@@ -41,14 +41,17 @@ def test_groups_in_text_are_numbered_alike_on_both_sides(tmp_path: Path) -> None
     texts = {"image_groups": names, "sentence_groups": names[GROUPS["sentence_groups"]]}
     expected = PLAIN.report(Results(**GROUPS, **ROWS))
     found = PLAIN.report(read_results(_written(tmp_path, **texts, **ROWS)))
-    assert found.to_dict() == expected.to_dict()
+    assert found.model_dump() == expected.model_dump()
     encoded = {name: np.char.encode(array, "utf-8") for name, array in texts.items()}
-    assert PLAIN.report(read_results(_written(tmp_path, **encoded, **ROWS))).to_dict() == expected.to_dict()
+    assert (
+        PLAIN.report(read_results(_written(tmp_path, **encoded, **ROWS))).model_dump()
+        == expected.model_dump()
+    )
     # Text that one side alone has must not move the numbers of the other side.
     texts["sentence_groups"] = np.array(["aa", *texts["sentence_groups"][1:]])
     numbers = {**GROUPS, "sentence_groups": np.array([9, *GROUPS["sentence_groups"][1:]])}
     found = PLAIN.report(read_results(_written(tmp_path, **texts, **ROWS)))
-    assert found.to_dict() == PLAIN.report(Results(**numbers, **ROWS)).to_dict()
+    assert found.model_dump() == PLAIN.report(Results(**numbers, **ROWS)).model_dump()
 
 
 def test_scores_and_cosines(tmp_path: Path) -> None:
@@ -150,16 +153,16 @@ def test_scores_are_not_normalised() -> None:
 
 
 def test_arrays_of_other_machines_and_kinds_are_taken(tmp_path: Path) -> None:
-    expected = PLAIN.report(Results(**GROUPS, **ROWS)).to_dict()
+    expected = PLAIN.report(Results(**GROUPS, **ROWS)).model_dump()
     swapped = {name: rows.astype(">f4") for name, rows in ROWS.items()}
     found = read_results(_written(tmp_path, **GROUPS, **swapped, image_names=np.array(["ü".encode()] * 4)))
     assert found.image_names[0] == "ü"
-    assert PLAIN.report(found).to_dict() == expected
+    assert PLAIN.report(found).model_dump() == expected
     long = {name: rows.astype(np.longdouble) for name, rows in ROWS.items()}
-    assert PLAIN.report(read_results(_written(tmp_path, **GROUPS, **long))).to_dict() == expected
+    assert PLAIN.report(read_results(_written(tmp_path, **GROUPS, **long))).model_dump() == expected
     votes = np.arange(24).reshape(4, 6)
-    as_floats = PLAIN.report(Results(**GROUPS, scores=votes.astype(float))).to_dict()
-    assert PLAIN.report(read_results(_written(tmp_path, **GROUPS, scores=votes))).to_dict() == as_floats
+    as_floats = PLAIN.report(Results(**GROUPS, scores=votes.astype(float))).model_dump()
+    assert PLAIN.report(read_results(_written(tmp_path, **GROUPS, scores=votes))).model_dump() == as_floats
 
 
 def test_damaged_archives_are_refused(tmp_path: Path) -> None:

@@ -103,8 +103,8 @@ def test_folds_are_the_mean_over_runs_of_images() -> None:
         )
     for direction in ("image_to_text", "text_to_image"):
         for name, curve in whole.curves[direction].items():
-            folds = [part.curves[direction][name].precisions for part in parts]
-            np.testing.assert_allclose(curve.precisions, np.mean(folds, axis=0))
+            folds = [part.curves[direction][name]["precision"] for part in parts]
+            np.testing.assert_allclose(curve["precision"], np.mean(folds, axis=0))
     assert whole.counts == {
         "images": 6,
         "sentences": 12,
@@ -134,7 +134,7 @@ def test_scores_give_what_their_embeddings_give(folds: int) -> None:
     same = {"protocol": "p", "split": "s", "folds": folds}
     by_rows = evaluate(images, sentences, *groups, **same)  # type: ignore[arg-type]
     by_scores = evaluate_scores(images @ sentences.T, *groups, **same)  # type: ignore[arg-type]
-    assert by_scores.to_dict() == by_rows.to_dict()
+    assert by_scores.model_dump() == by_rows.model_dump()
 
 
 def test_sentences_of_no_image_are_counted_under_folds() -> None:

@@ -54,7 +54,7 @@ def expect_equal(found: RankingResult, expected: RankingResult) -> None:
     if expected.matched.any():
         for curve in CURVES:
             np.testing.assert_allclose(
-                found.curve(curve).precisions, expected.curve(curve).precisions, rtol=1e-12
+                found.curve(curve)["precision"], expected.curve(curve)["precision"], rtol=1e-12
             )
 
 

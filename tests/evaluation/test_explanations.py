@@ -138,14 +138,19 @@ def test_the_pointing_game_by_hand() -> None:
 
 def test_report_and_table() -> None:
     report = ExplanationReport(
-        "val",
-        {"pictures": 3},
-        {
-            "random": {"planted_auc": Figure(0.5, None, 3)},
-            "substitution": {"planted_auc": Figure(0.9, (0.8, 1.0), 3)},
+        split="val",
+        counts={"pictures": 3},
+        methods={
+            "random": {"planted_auc": Figure(value=0.5, interval=None, count=3)},
+            "substitution": {"planted_auc": Figure(value=0.9, interval=(0.8, 1.0), count=3)},
         },
-        {"substitution": 12.4},
-        {"all": {name: Figure(50.0, (40.0, 60.0), 3) for name in ("pointing", "chance", "best")}},
+        passes={"substitution": 12.4},
+        attention={
+            "all": {
+                name: Figure(value=50.0, interval=(40.0, 60.0), count=3)
+                for name in ("pointing", "chance", "best")
+            }
+        },
     )
     file = io.StringIO()
     Console(file=file, width=120).print(render(report))

@@ -159,7 +159,7 @@ def test_controls_and_the_unread_are_in_the_table() -> None:
     assert "at random" not in shown
     assert "chance 50.0" in shown
     assert report.retrieval is None
-    assert json.loads(json.dumps(report.to_dict()))["kinds"]["binding"]["unread"] == 24
+    assert json.loads(json.dumps(report.model_dump()))["kinds"]["binding"]["unread"] == 24
 
 
 def test_embeddings_are_read_as_they_were_written(tmp_path: Path) -> None:

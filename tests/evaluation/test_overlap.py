@@ -23,7 +23,7 @@ def test_overlap_equals_its_definition(true: list[float], wrong: list[float], bl
         similarities.add(part[None], torch.empty(0, dtype=torch.float64))
     similarities.add(torch.empty(0, 3, dtype=torch.float64), torch.tensor(true, dtype=torch.float64))
     assert similarities.overlap == pytest.approx(twin.overlap(true, wrong, BINS))
-    plain = similarities.to_dict()
+    plain = similarities.histograms()
     assert len(plain["edges"]) == BINS + 1
     assert (sum(plain["true"]), sum(plain["wrong"])) == (len(true), len(wrong))
 

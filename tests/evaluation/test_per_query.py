@@ -48,6 +48,32 @@ def test_what_is_written_is_read(tmp_path: Path, ending: str) -> None:
     assert read["image_to_text"].clusters.tolist() == [0, 0, 1, 2, 3]
 
 
+def test_both_forms_hold_the_same_to_the_bit(tmp_path: Path) -> None:
+    queries = find_protocol("plain").report(results()).queries
+    for ending in ("parquet", "csv"):
+        write_queries(tmp_path / f"queries.{ending}", queries, "fp32")
+    first, second = (read_queries(tmp_path / f"queries.{ending}") for ending in ("parquet", "csv"))
+    for direction, values in first.items():
+        other = second[direction]
+        assert (values.names, values.precisions) == (other.names, other.precisions)
+        assert values.values.keys() == other.values.keys()
+        for name, column in values.values.items():
+            np.testing.assert_array_equal(column, other.values[name])
+
+
+def test_csv_as_other_programs_write_it(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.csv"
+    path.write_bytes(
+        '\ufeffquery,hit,nDCG,note\r\n"a, ""b""\nc",TRUE,5e-1,NA\r\n\r\n007,FALSE,1,3 of 4\r\n'.encode()
+    )
+    read = read_queries(path)["as given"]
+    assert read.names == ("007", 'a, "b"\nc')
+    assert {name: values.tolist() for name, values in read.values.items()} == {
+        "hit": [0.0, 1.0],
+        "nDCG": [1.0, 0.5],
+    }
+
+
 def test_measures_of_one_direction_alone(tmp_path: Path) -> None:
     report = find_protocol("cub").report(results())
     assert set(report.intervals["image_to_text"]) == {"R@1"}
@@ -87,6 +113,9 @@ def test_the_mean_over_seeds(tmp_path: Path) -> None:
         ("query,R@1\na,1\nb,\n", "without a finite value"),
         ("query,R@1\na,1\nb,inf\n", "without a finite value"),
         ("query,R@1\na,1,2\n", "not a table of queries"),
+        ("query,R@1,R@1\na,1,0\n", "a column twice"),
+        ('query,R@1\n"a,1\n', "not a table of queries"),
+        ("query,R@1\na,NA\n", "no column of numbers"),
     ],
 )
 def test_damaged_files_are_one_line(tmp_path: Path, text: str, message: str) -> None:

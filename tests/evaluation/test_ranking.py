@@ -227,8 +227,8 @@ def test_all_measures_at_once_are_those_of_sorted_lists(case: Case, block: int |
         assert np.isnan(ranking.each(measure)).tolist() == [not ranks for ranks in lists]
     for curve in CURVES:
         drawn = ranking.curve(curve)
-        assert list(drawn.places) == list(curve.places(len(gallery)))
-        np.testing.assert_allclose(drawn.precisions, curve.each(matches).mean(0), rtol=1e-12)
+        assert list(drawn[curve.x]) == list(curve.places(len(gallery)))
+        np.testing.assert_allclose(drawn["precision"], curve.each(matches).mean(0), rtol=1e-12)
 
 
 @settings(max_examples=60)

@@ -3,7 +3,6 @@ import json
 import pytest
 from rich.console import Console
 
-from limner.evaluation.curves import Curve
 from limner.evaluation.report import LanguageReport, Report, render
 
 
@@ -32,7 +31,7 @@ def report(**changes: object) -> Report:
         "text_to_image": {**values, "MedR": 9.0},
         "provenance": provenance,
     }
-    return Report(**{**fields, **changes})  # type: ignore[arg-type]
+    return Report(**{**fields, **changes})
 
 
 def text(shown: Report) -> str:
@@ -48,7 +47,7 @@ def test_json_has_the_documented_form() -> None:
     assert list(values["image_to_text"]) == ["R@1", "R@5", "R@10", "MedR", "MeanR", "mAP"]
     assert values["image_to_text"]["R@1"] == 12.345
     assert values["provenance"]["selection_split"] == "val"
-    assert values == report().to_dict()
+    assert values == report().model_dump()
 
 
 def test_values_that_json_has_not_are_refused() -> None:
@@ -89,20 +88,24 @@ def test_table_says_that_it_is_a_mean_over_folds() -> None:
 
 
 def test_curves_are_in_the_json_and_not_in_the_table() -> None:
-    curves = {"image_to_text": {"scope-curve": Curve("scope", (1, 2), (0.5, 0.25))}}
+    curves = {"image_to_text": {"scope-curve": {"scope": (1, 2), "precision": (0.5, 0.25)}}}
     drawn = report(curves=curves)
-    assert drawn.to_dict()["curves"] == {
+    assert drawn.model_dump(mode="json")["curves"] == {
         "image_to_text": {"scope-curve": {"scope": [1, 2], "precision": [0.5, 0.25]}}
     }
     assert "scope" not in text(drawn)
 
 
 def test_a_second_table_has_the_languages() -> None:
-    own = LanguageReport({**report().counts, "sentences": 77}, {"R@1": 61.25}, {"R@1": 9.0})
-    spoken = report(languages={"de": own, "vi": LanguageReport({"sentences": 3}, problem="too [few]")})
-    assert list(spoken.to_dict())[-2:] == ["languages", "provenance"]
-    assert spoken.to_dict()["languages"]["de"] == own.to_dict()
-    assert "problem" not in own.to_dict()
+    own = LanguageReport(
+        counts={**report().counts, "sentences": 77},
+        image_to_text={"R@1": 61.25},
+        text_to_image={"R@1": 9.0},
+    )
+    spoken = report(languages={"de": own, "vi": LanguageReport(counts={"sentences": 3}, problem="too [few]")})
+    assert list(spoken.model_dump())[-2:] == ["languages", "provenance"]
+    assert spoken.model_dump()["languages"]["de"] == own.model_dump()
+    assert "problem" not in own.model_dump()
     lines = text(spoken).splitlines()
     assert any("de" in line and "image → text" in line and "61.2" in line for line in lines)
     assert any("de" in line and "text → image" in line and " 77 " in line and "9.0" in line for line in lines)
@@ -112,7 +115,9 @@ def test_a_second_table_has_the_languages() -> None:
     many = {f"R@{k}": float(k) for k in range(1, 10)}
     turned = text(
         report(
-            image_to_text=many, text_to_image=many, languages={"de": LanguageReport(own.counts, many, many)}
+            image_to_text=many,
+            text_to_image=many,
+            languages={"de": own.replace(image_to_text=many, text_to_image=many)},
         )
     ).splitlines()
     assert any("de" in line and "R@9" in line and line.count("9.0") == 2 for line in turned)

@@ -192,7 +192,7 @@ def test_the_overlap_is_that_of_the_similarities() -> None:
         )
         for reranking in (None, PairReranking(lambda one, other: np.asarray(logits[one, other]), "all"))
     ]
-    plain, judged = (report.to_dict()["text_to_image"] for report in reports)
+    plain, judged = (report.model_dump()["text_to_image"] for report in reports)
     assert plain["overlap-S"] == judged["overlap-S"]
     assert plain != judged
 

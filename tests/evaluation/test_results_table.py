@@ -53,7 +53,7 @@ def test_a_table_measures_what_its_arrays_do(tmp_path: Path, columns: dict[str, 
     expected = Results(codes[IMAGES], codes[SENTENCES], ROWS[IMAGES], ROWS[SENTENCES])
     assert found.images is not None
     np.testing.assert_allclose(found.images, ROWS[IMAGES], rtol=1e-6)
-    assert PLAIN.report(found).to_dict() == PLAIN.report(expected).to_dict()
+    assert PLAIN.report(found).model_dump() == PLAIN.report(expected).model_dump()
 
 
 def test_names_and_languages(tmp_path: Path) -> None:

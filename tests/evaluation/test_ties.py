@@ -336,7 +336,7 @@ def test_the_report_says_what_ties_decide() -> None:
     report = evaluate_scores(
         scores, range(3), range(3), protocol="p", split="s", measures=parse_measures("R@1 MedR")
     )
-    assert report.to_dict()["ties"] == {
+    assert report.model_dump()["ties"] == {
         "image_to_text": {
             "R@1": {
                 "queries": 1,
@@ -359,7 +359,7 @@ def test_without_ties_a_report_is_as_before() -> None:
         np.eye(3) + np.arange(9).reshape(3, 3) / 100, range(3), range(3), protocol="p", split="s"
     )
     assert report.ties == {"image_to_text": {}, "text_to_image": {}}
-    assert "ties" not in report.to_dict()
+    assert "ties" not in report.model_dump()
     assert "ties" not in _text(report)
 
 
@@ -378,7 +378,7 @@ def test_chance_is_the_mean_over_every_order(seed: int, items: int, k: int) -> N
 def test_a_report_has_chance_and_names_what_no_ranking_can_miss() -> None:
     rows = np.random.default_rng(0).standard_normal((6, 4))
     report = evaluate(rows, rows, range(6), range(6), protocol="p", split="s")
-    assert report.to_dict()["chance"]["text_to_image"] == pytest.approx(
+    assert report.model_dump()["chance"]["text_to_image"] == pytest.approx(
         {"R@1": 100 / 6, "R@5": 500 / 6, "R@10": 100}
     )
     text = " ".join(_text(report).split())

@@ -40,10 +40,13 @@ def test_a_whole_run_measures_what_its_scores_do(
     found = score_run(run, qrels, ASKED)
     relevance = Relevance.from_labels(np.eye(queries, dtype=int), true.T.astype(int))
     ranking = rank_scores(scores, relevance, ASKED)
-    assert (found.queries, found.without_match) == (ranking.matched.sum(), ranking.without_match)
+    assert (found.counts["queries"], found.counts["queries_without_match"]) == (
+        ranking.matched.sum(),
+        ranking.without_match,
+    )
     for measure in ASKED[:-1]:
         assert found.values[str(measure)] == pytest.approx(ranking.value(measure))  # type: ignore[arg-type]
-    np.testing.assert_allclose(found.curves["PR-curve"].precisions, ranking.curve(ASKED[-1]).precisions)  # type: ignore[arg-type]
+    np.testing.assert_allclose(found.curves["PR-curve"]["precision"], ranking.curve(ASKED[-1])["precision"])  # type: ignore[arg-type]
 
 
 def test_chance_is_of_the_items_that_are_named(tmp_path: Path) -> None:
@@ -51,7 +54,7 @@ def test_chance_is_of_the_items_that_are_named(tmp_path: Path) -> None:
     # d is in no list, and counts: it is known to be in the gallery
     (tmp_path / "qrels").write_text("q0 0 a 1\nq1 0 d 1\nq1 0 a 1\n", encoding="utf-8")
     found = score_run(tmp_path / "run", tmp_path / "qrels", parse_measures("R@1 R@5 mAP"))
-    assert found.items == 4
+    assert found.counts["items"] == 4
     assert found.chance == {"R@1": pytest.approx(100 * (1 / 4 + 2 / 4) / 2), "R@5": 100.0}
     # of a whole run it is that of its scores
     rng = np.random.default_rng(0)

@@ -14,12 +14,13 @@ from limner.export.exported import load_export
 from limner.export.int8 import CalibrationRows
 from limner.export.run import export_run
 from limner.inference.trained import load_model
-from limner.search.kept_model import load_stored_model
-from limner.search.manifest import IN_STORE
 from limner.search.repair import repair
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.kept_model import load_stored_model
+from limner.store.manifest import IN_STORE
+from limner.store.verify import verify
 from tests.export.needs import run_without_torch, without_torch
+from tests.search.fake import vectors_of
 
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
@@ -41,7 +42,7 @@ def pictures(toys: Dataset) -> list[Path]:
 
 def vectors(store: Path) -> np.ndarray:
     files = StoreFiles.open(store)
-    return files.vectors([entry.id for entry in files.entries().values()])
+    return vectors_of(files, [entry.id for entry in files.entries().values()])
 
 
 def test_a_store_of_an_export_is_that_of_its_run(

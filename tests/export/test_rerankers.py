@@ -23,7 +23,8 @@ from limner.models.local_matching import LocalMatchingSettings
 from limner.models.pretrained import PretrainedSettings
 from limner.models.text_tower import TextTowerSettings
 from limner.search.index import index_pictures
-from limner.search.store_files import store_for
+from limner.store.contents import region_features
+from limner.store.files import store_for
 from limner.training.recipe import Recipe
 from tests import toy
 from tests.export.needs import need_openvino, search_without_torch
@@ -321,7 +322,7 @@ def test_pictures_are_added_with_their_regions(
     assert index_pictures(load_export(export), files, images[3:]).added == 3
     keys = [files.entries()[str(image)].id for image in images]
     np.testing.assert_allclose(
-        files.region_features(keys).astype(np.float32),
+        region_features(files, keys).astype(np.float32),
         run.encode_regions(images).astype(np.float32),
         rtol=2e-3,
         atol=2e-3,

@@ -21,7 +21,7 @@ from limner.inference.calibration_file import parse_calibration
 from limner.inference.source import EXPORT_FILE
 from limner.inference.trained import load_model
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.export.needs import need_openvino, search_without_torch
 
 pytest.importorskip("onnxscript")

@@ -57,7 +57,7 @@ def write_values(folder: Path, of_row: dict[str, Any], *seeds: list[float]) -> N
         (folder / of_row["key"]).mkdir(exist_ok=True)
         places = np.arange(len(values))
         queries = QueryValues(places, places // 2, 0 * places, 1 + places, {"R@1": np.array(values, float)})
-        write_queries(folder / f"{run['folder']}.parquet", {"text_to_image": queries})
+        write_queries(folder / f"{run['folder']}.csv", {"text_to_image": queries})
 
 
 def test_changes_stand_on_axes_of_their_own_with_intervals(tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ def test_evaluations_stand_on_the_card_and_in_the_hubs_formats(
     assert "R@1 text→image" in entry.notes
     assert "seen before" not in card.lower()
     # of the log as of a report
-    tower = SeenBefore("a tower", None, "trained on | these captions")
+    tower = SeenBefore(name="a tower", trained_on=None, of_data="trained on | these captions")
     monkeypatch.setattr("limner.inference.evaluate_run.seen_before", lambda *_: [tower])
     seen = limner.evaluate(load_model(run, device="cpu"), toys)
     (tmp_path / "seen.json").write_text(seen.to_json())

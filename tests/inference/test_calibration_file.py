@@ -138,7 +138,7 @@ def test_a_file_of_any_format_says_whether_its_threshold_is_used(file: Path, tmp
     assert found is not None
     assert found.format == FORMAT
     assert found.unusable == {"embedding": "only 20% of the right first hits reach 0.5"}
-    assert (found.threshold_of("embedding"), found.threshold_of("reranker")) == (None, 0.5)
+    assert (found.threshold_for(reranked=False), found.threshold_for(reranked=True)) == (None, 0.5)
     shares = {kind: one.right_good for kind, one in found.reliability.items()}
     assert shares == {"embedding": pytest.approx(0.2), "reranker": pytest.approx(0.9)}
     # written again it is of the present format, and says the same

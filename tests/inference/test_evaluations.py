@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,11 @@ def _report(
     protocol: str = "flickr8k, same image",
 ) -> Report:
     return Report(
-        protocol,
-        split,
-        {},
-        {"R@1": value},
-        {"R@1": value / 2},
+        protocol=protocol,
+        split=split,
+        counts={},
+        image_to_text={"R@1": value},
+        text_to_image={"R@1": value / 2},
         provenance={
             "split_fingerprint": fingerprint,
             "checkpoint": f"{stage}.safetensors",
@@ -121,7 +120,7 @@ def test_seeds_of_one_configuration_are_one_row(tmp_path: Path) -> None:
 def test_intervals_are_kept_and_averaged(tmp_path: Path) -> None:
     """As the lines have them; not where one run's line has none."""
     for seed, ends in enumerate(((18.0, 22.0), (20.0, 27.0))):
-        report = replace(_report(20.0 + seed, seed), intervals={"image_to_text": {"R@1": ends}})
+        report = _report(20.0 + seed, seed).replace(intervals={"image_to_text": {"R@1": ends}})
         noted(report, _run(tmp_path / f"run{seed}", seed))
     runs, file = [tmp_path / "run0", tmp_path / "run1"], tmp_path / "kept.jsonl"
     (one,) = summarise(runs[:1])
@@ -217,7 +216,7 @@ def test_a_file_keeps_the_evaluations_without_the_runs(tmp_path: Path) -> None:
     runs, file = [tmp_path / "run0", tmp_path / "run1"], tmp_path / "kept.jsonl"
     (row,) = summarise(runs, save=file)
     (kept,) = summarise([file])
-    assert kept == replace(row, runs=(f"{file}/run0", f"{file}/run1"), files=("kept",))
+    assert kept == row.replace(runs=(f"{file}/run0", f"{file}/run1"), files=("kept",))
     assert (kept.looks, kept.splits) == (4, 2)
     assert str(tmp_path) not in file.read_text(encoding="utf-8")
     # a run more, and all of it into the same file

@@ -97,7 +97,7 @@ def test_any_images_that_were_learnt_from_are_found_wherever_they_lie(
         else:
             found = learnt_from(run, dataset)
             assert found is not None
-            assert found.to_dict() == {
+            assert found.model_dump() == {
                 "images": len(picked),
                 "trained_on": 0,
                 "selected_on": 0,

@@ -100,9 +100,9 @@ def test_evaluation_re_ranks_and_says_so(run: TrainedModel, test_split: Dataset)
     assert screened.provenance["reranked"] == 0
     for direction in ("image_to_text", "text_to_image"):
         # the first five stay the first five
-        assert report.to_dict()[direction]["R@5"] == screened.to_dict()[direction]["R@5"]
+        assert report.model_dump()[direction]["R@5"] == screened.model_dump()[direction]["R@5"]
     everything = evaluate_run(run, test_split, "test", rerank="all")
-    assert everything.to_dict() != report.to_dict()
+    assert everything.model_dump() != report.model_dump()
     classes = evaluate_run(run, test_split, "test", protocol=find_protocol("cub"))
     assert "each sentence of a class matched" in classes.protocol
     assert (
@@ -138,7 +138,7 @@ def test_a_model_without_a_reranker_cannot_re_rank(toy_run: Path, test_split: Da
 def test_validation_measured_what_evaluation_measures(
     run: TrainedModel, reranking_run: Path, toys: Dataset
 ) -> None:
-    report = evaluate_run(run, toys.split("val"), "val").to_dict()
+    report = evaluate_run(run, toys.split("val"), "val").model_dump()
     rows = [
         json.loads(line)
         for line in (reranking_run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

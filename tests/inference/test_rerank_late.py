@@ -19,7 +19,7 @@ from limner.models.late import LateSettings
 from limner.models.pretrained import Pretrained
 from limner.search.index import index_pictures
 from limner.search.store import open_store
-from limner.search.store_files import store_for
+from limner.store.files import store_for
 from limner.types import Encoder, Reranker
 from tests import towers
 from tests.reference.losses import maxsim
@@ -136,7 +136,7 @@ def test_a_word_points_where_its_cosine_is_highest(run: TrainedModel, pictures: 
 def test_evaluation_ranks_by_the_sum(run: TrainedModel, toys: Dataset) -> None:
     split = toys.split("test")
     report = evaluate_run(run, split, "test", rerank="all")
-    assert "all re-ranked" in report.to_dict()["protocol"]
+    assert "all re-ranked" in report.model_dump()["protocol"]
     pictures = [record.image for record in split.records]
     sentences = tuple(sentence for record in split.records for sentence in record.sentences)
     total = slow_scores(run, pictures, sentences)
@@ -144,13 +144,13 @@ def test_evaluation_ranks_by_the_sum(run: TrainedModel, toys: Dataset) -> None:
     first = np.mean([total[:, column].argmax() == image for column, image in enumerate(own)])
     assert report.text_to_image["R@1"] == pytest.approx(100 * first)
     alone = evaluate_run(run, split, "test", rerank=0)
-    assert alone.to_dict()["protocol"] != report.to_dict()["protocol"]
+    assert alone.model_dump()["protocol"] != report.model_dump()["protocol"]
     by_class = evaluate_run(run, split, "test", protocol=find_protocol("cub"))
-    assert "its mean score" in by_class.to_dict()["protocol"]
+    assert "its mean score" in by_class.model_dump()["protocol"]
 
 
 def test_validation_is_what_evaluation_measures(run: TrainedModel, toys: Dataset) -> None:
-    measured = evaluate_run(run, toys.split("val"), "val").to_dict()
+    measured = evaluate_run(run, toys.split("val"), "val").model_dump()
     selected = run.description["selected"]
     for direction in ("image_to_text", "text_to_image"):
         assert selected[direction]["R@1"] == pytest.approx(measured[direction]["R@1"])

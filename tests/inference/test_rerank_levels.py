@@ -22,7 +22,7 @@ from limner.models.local_matching import LocalMatching
 from limner.models.text_bert import BertSettings
 from limner.search.index import index_pictures
 from limner.search.store import open_store
-from limner.search.store_files import store_for
+from limner.store.files import store_for
 from limner.training.loop import train
 from limner.types import Encoder, Reranker, TokenBatch
 from tests.toy import toy_hgan
@@ -111,7 +111,7 @@ def test_pairs_asked_for_singly_or_as_a_grid_score_the_same(
 def test_evaluation_ranks_by_the_sum_of_the_levels(run: TrainedModel, toys: Dataset) -> None:
     split = toys.split("test")
     report = evaluate_run(run, split, "test")
-    assert "all re-ranked" in report.to_dict()["protocol"]
+    assert "all re-ranked" in report.model_dump()["protocol"]
     images = run.encode_images([record.image for record in split.records])
     sentences = [sentence for record in split.records for sentence in record.sentences]
     region_features, read = (
@@ -123,7 +123,7 @@ def test_evaluation_ranks_by_the_sum_of_the_levels(run: TrainedModel, toys: Data
     first = np.mean([total[:, column].argmax() == image for column, image in enumerate(own)])
     assert report.text_to_image["R@1"] == pytest.approx(100 * first)
     alone = evaluate_run(run, split, "test", rerank=0)
-    assert alone.to_dict()["protocol"] != report.to_dict()["protocol"]
+    assert alone.model_dump()["protocol"] != report.model_dump()["protocol"]
 
 
 def test_search_screens_by_the_sentence_and_scores_the_shortlist(
@@ -195,7 +195,7 @@ def test_words_that_select_k1_regions_are_explained(
 def test_class_queries_are_scored_by_the_mean_over_their_sentences(run: TrainedModel, toys: Dataset) -> None:
     split = toys.split("test")
     report = evaluate_run(run, split, "test", protocol=find_protocol("cub"))
-    assert "its mean score" in report.to_dict()["protocol"]
+    assert "its mean score" in report.model_dump()["protocol"]
     images = run.encode_images([record.image for record in split.records])
     sentences = [sentence for record in split.records for sentence in record.sentences]
     region_features = run.encode_regions([record.image for record in split.records])

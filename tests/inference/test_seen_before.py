@@ -155,7 +155,8 @@ def test_a_report_and_the_log_say_what_a_tower_has_seen(
     test = replace(toys.split("test"), source="flickr8k:toys", terms=TERMS["flickr8k"])
     report = evaluate_run(towers, test, "test")
     first, second = report.provenance["seen_before"]
-    assert first == SeenBefore("all-MiniLM-L6-v2", None, WEIGHTS[MINILM].overlaps["flickr8k"]).line()  # type: ignore[index]
+    part = (WEIGHTS[MINILM].overlaps or {})["flickr8k"]
+    assert first == SeenBefore(name="all-MiniLM-L6-v2", trained_on=None, of_data=part).line()
     assert second.startswith("ImageNet weights of torchvision: unknown")
     shown = str(render_transfer({"flickr8k:toys": report}, "").caption)
     assert shown.count("seen before by") == 2

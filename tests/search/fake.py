@@ -11,6 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from limner.errors import DataError, ImageError
+from limner.store.files import StoreFiles
 from limner.types import ImageSource, Pixels, Reranker
 from limner.wire import Answer, Hit
 
@@ -94,3 +95,14 @@ def draw(path: Path, seed: int) -> Path:
     pixels = np.random.default_rng(seed).integers(0, 256, (8, 8, 3)).astype(np.uint8)
     Image.fromarray(pixels).save(path)
     return path
+
+
+def nearest(files: StoreFiles, query: Rows, k: int = 10) -> list[Hit]:
+    """The k images of a store nearest to a vector."""
+    return files.snapshot().search(query, k)
+
+
+def vectors_of(files: StoreFiles, ids: Sequence[str]) -> Rows:
+    """The vectors of images by their keys, in order."""
+    snapshot = files.snapshot()
+    return snapshot.vectors[[snapshot.expect_row(key) for key in ids]]

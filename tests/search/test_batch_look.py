@@ -12,9 +12,11 @@ import pytest
 from limner.search.batch_look import Looked, Task, looked_at
 from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
+from limner.store.contents import region_features
+from limner.store.contents import thumbnails as thumbnails_of
+from limner.store.files import StoreFiles
 from limner.wire import IndexReport
-from tests.search.fake import DIM, FakeEncoder, draw
+from tests.search.fake import DIM, FakeEncoder, draw, vectors_of
 
 
 class Backwards:
@@ -46,8 +48,8 @@ def check_equal(store: StoreFiles, other: StoreFiles) -> None:
     assert len(store) == len(store.entries()) == len(other)
     assert store.entries() == other.entries()
     ids = [entry.id for entry in other.entries().values()]
-    np.testing.assert_array_equal(store.vectors(ids), other.vectors(ids))
-    assert store.thumbnails(ids) == other.thumbnails(ids)
+    np.testing.assert_array_equal(vectors_of(store, ids), vectors_of(other, ids))
+    assert thumbnails_of(store, ids) == thumbnails_of(other, ids)
 
 
 def test_workers_leave_the_store_of_one_process(tmp_path: Path, pictures: list[Path]) -> None:
@@ -129,9 +131,9 @@ def test_region_features_come_along(tmp_path: Path, pictures: list[Path]) -> Non
         stores.append(store)
     check_equal(*stores)
     ids = [entry.id for entry in stores[0].entries().values()]
-    regions = stores[0].region_features(ids)
+    regions = region_features(stores[0], ids)
     assert regions.any()
-    np.testing.assert_array_equal(regions, stores[1].region_features(ids))
+    np.testing.assert_array_equal(regions, region_features(stores[1], ids))
 
 
 def test_no_pixels_come_back(pictures: list[Path]) -> None:

@@ -1,7 +1,6 @@
 """A store is calibrated on its own images and sentences, as a split of the same would be, without encoding any."""
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,21 +10,16 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError, StoreError
 from limner.inference.calibration import calibrate_run
-from limner.inference.calibration_file import FILE, RunCalibration
+from limner.inference.calibration_file import RunCalibration
 from limner.inference.trained import TrainedModel
 from limner.search import calibration
-from limner.search.calibration import (
-    calibrate_store,
-    write_into,
-    write_store_calibration,
-)
+from limner.search.calibration import calibrate_store
 from limner.search.index import index_pictures
 from limner.search.index_dataset import index_dataset
-from limner.search.manifest import write_manifest
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_calibration import load_store_calibration
-from limner.search.store_files import StoreFiles, store_for
-from limner.search.verify import verify
+from limner.store.calibration import write_store_calibration
+from limner.store.files import StoreFiles, store_for
+from limner.store.verify import verify
 from tests.agreeing import agreeing
 
 
@@ -139,7 +133,7 @@ def test_pictures_that_the_run_was_trained_on_take_no_part_whatever_their_split_
         for place, record in enumerate(toys.records)
     )
     snapshot = store_of(run, replace(toys, records=copies), tmp_path / "store").snapshot()
-    names = [Path(path).name for path in snapshot.columns["path"].to_pylist()]
+    names = [Path(path).name for path in snapshot.columns.paths]
     assert calibration._unseen(run, snapshot) == [True] * len(names)
     knows = limner.load(toy_run, device="cpu")
     assert calibration._unseen(knows, snapshot) == [name not in trained for name in names]
@@ -164,16 +158,16 @@ def test_the_stores_own_goes_before_that_of_the_run(
     assert (answer.threshold, answer.good, answer[0].probability) == (None, None, None)
     of_run = calibrate_run(run, val, "val", threshold=0.3)
     of_store = calibrate_store(run, store, threshold=0.2).calibration
-    monkeypatch.setattr("limner.search.store_calibration.load_calibration", lambda path, fingerprint: of_run)
+    monkeypatch.setattr("limner.store.calibration.load_calibration", lambda path, fingerprint: of_run)
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_run
-    assert write_store_calibration(store, of_store) == tmp_path / "store" / FILE
+    write_store_calibration(store, of_store)
     of_store = of_store.replace(store=store.manifest.id)
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_store
     assert limner.open_store(tmp_path / "store", run=run).search("a red bar")[0].probability is not None
     # of weights that are gone
     write_store_calibration(store, of_store.replace(fingerprint="xyz"))
     assert limner.open_store(tmp_path / "store", run=run).engine.calibration == of_run
-    (tmp_path / "store" / FILE).write_text("{", encoding="utf-8")
+    store.rows.set_text("calibration", "{")
     with pytest.raises(CheckpointError, match="damaged"):
         limner.open_store(tmp_path / "store", run=run)
 
@@ -200,102 +194,20 @@ def test_what_cannot_be_fitted_is_refused_in_one_line(
         calibrate_store(run, other)
 
 
-class Remote:
-    """A folder of an object storage, as far as a calibration is concerned."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @property
-    def name(self) -> str:
-        return self.folder.name
-
-    def __truediv__(self, name: str) -> "Remote":
-        return Remote(self.folder / name)
-
-    def is_dir(self) -> bool:
-        return self.folder.is_dir()
-
-    def exists(self) -> bool:
-        return self.folder.exists()
-
-    def iterdir(self) -> Iterator["Remote"]:
-        return map(Remote, self.folder.iterdir())
-
-    def read_text(self, encoding: str | None = None) -> str:
-        return self.folder.read_text(encoding)
-
-    def write_text(self, data: str, encoding: str | None = None) -> int:
-        return self.folder.write_text(data, encoding)
-
-
-def test_it_is_kept_on_an_object_storage_too(run: TrainedModel, val: Dataset, tmp_path: Path) -> None:
-    manifest = store_for(run, run.path, tmp_path / "store").manifest
-    made = calibrate_run(run, val, "val").replace(split="store", store=manifest.id)
-    there = Remote(tmp_path)
-    write_manifest(there, manifest)
-    assert load_store_calibration(there, run.fingerprint, manifest) is None
-    write_into(there, made)
-    assert load_store_calibration(there, run.fingerprint, manifest) == made
-    assert load_store_calibration(there, "xyz", manifest) is None
-    with pytest.raises(StoreError, match="cannot be written"):
-        write_into(Remote(tmp_path / "nowhere"), made)
-
-
 def test_another_calibration_in_its_place_is_refused(run: TrainedModel, val: Dataset, tmp_path: Path) -> None:
     store, other = (store_of(run, val, tmp_path / name) for name in ("store", "other"))
     made = calibrate_store(run, store).calibration
-    file = tmp_path / "store" / FILE
     write_store_calibration(other, made.replace(threshold=0.1))
-    shutil.copy(tmp_path / "other" / FILE, file)
 
-    def refused(reason: str) -> None:
-        with pytest.raises(CheckpointError, match=reason + ".*limner calibrate --store"):
+    def refused(text: str | None, reason: str) -> None:
+        store.rows.set_text("calibration", text)
+        with pytest.raises(CheckpointError, match=reason + ".*limner calibrate"):
             limner.open_store(tmp_path / "store", run=run)
         report = verify(store)
         assert (report.sound, list(report.found)) == (False, ["calibration"])
 
-    refused("that of another store")
+    refused(other.rows.text("calibration"), "the calibration of another store")
+    refused("{", "damaged, not JSON")
+    refused((other.rows.text("calibration") or "").replace('"threshold": 0.1', '"threshold": 0.2'), "damaged")
     write_store_calibration(store, made)
-    older = file.read_bytes()
-    write_store_calibration(store, made.replace(threshold=0.2))
-    newer = file.read_bytes()
-    file.write_bytes(older)
-    refused(r"not the one that store\.json names")
-    file.unlink()
-    refused("is gone")
-    # either way back
-    file.write_bytes(newer)
     assert verify(store).sound
-    file.unlink()
-    write_store_calibration(StoreFiles.open(tmp_path / "store"), made)
-    assert verify(store).sound
-
-
-def test_killed_while_a_calibration_is_written(
-    run: TrainedModel, val: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = store_of(run, val, tmp_path / "store")
-    made = calibrate_store(run, store).calibration
-    write_store_calibration(store, made)
-    written = calibration.write_into
-
-    class KilledError(BaseException):
-        pass
-
-    for before in (True, False):
-
-        def kill(folder: Path, one: RunCalibration, before: bool = before) -> None:
-            if not before:
-                written(folder, one)
-            raise KilledError
-
-        monkeypatch.setattr(calibration, "write_into", kill)
-        with pytest.raises(KilledError):
-            write_store_calibration(store, made.replace(threshold=0.2))
-        found = limner.open_store(tmp_path / "store", run=run).engine.calibration
-        assert found is not None
-        assert found.threshold == (made.threshold if before else 0.2)
-    monkeypatch.undo()
-    write_store_calibration(store, made)
-    assert len(StoreFiles.open(tmp_path / "store").manifest.calibration) == 1

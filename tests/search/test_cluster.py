@@ -18,7 +18,7 @@ from limner.search import cluster
 from limner.search.batch_look import Looked, Task, looked_at
 from limner.search.cluster import RayWorkers, Share, check_address, connected, loader
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.search.fake import FakeEncoder, draw
 from tests.search.test_batch_look import check_equal, made
 

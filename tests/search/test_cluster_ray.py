@@ -13,9 +13,9 @@ import pytest
 
 from limner.data.records import Dataset
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from limner.wire import IndexReport
-from tests.search.fake import FakeEncoder, draw
+from tests.search.fake import FakeEncoder, draw, vectors_of
 from tests.search.test_batch_look import check_equal, made
 
 pytestmark = pytest.mark.slow
@@ -39,9 +39,9 @@ class Slow(FakeEncoder):
 
 store, folder, pids = sys.argv[1:]
 with connected("local") as cluster:
-    from limner.search import store_writer
+    from limner.store import writer as store_writer
     from limner.search.index import index_pictures
-    from limner.search.store_files import StoreFiles
+    from limner.store.files import StoreFiles
 
     store_writer.IMAGES = 4
     workers = cluster.workers(lambda: Slow(pids), "a" * 64, shares=[Share(1), Share(1)])
@@ -155,7 +155,7 @@ def test_the_command(toy_run: Path, tmp_path: Path, folder: Path) -> None:
     assert one.entries() == other.entries()
     ids = [entry.id for entry in one.entries().values()]
     # beside a file that is no picture a batch is smaller there, and products of other sizes differ in the last bits
-    np.testing.assert_allclose(one.vectors(ids), other.vectors(ids), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(vectors_of(one, ids), vectors_of(other, ids), rtol=0, atol=1e-6)
     assert run("together", "--cluster", "local")["unchanged"] == 60
 
 
@@ -171,8 +171,8 @@ def test_reindex_and_evaluate(toy_run: Path, toys: Dataset, tmp_path: Path) -> N
         store = StoreFiles.open(tmp_path / name)
         entries = store.entries()
         found.append((again["added"], entries, report))
-        vectors = store.vectors([entry.id for entry in entries.values()])
-        other = StoreFiles.open(tmp_path / "old").vectors([entry.id for entry in entries.values()])
+        vectors = vectors_of(store, [entry.id for entry in entries.values()])
+        other = vectors_of(StoreFiles.open(tmp_path / "old"), [entry.id for entry in entries.values()])
         np.testing.assert_allclose(vectors, other, rtol=0, atol=1e-6)
     assert found[0] == found[1]
     assert found[0][0] == len(toys)

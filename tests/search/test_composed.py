@@ -14,9 +14,9 @@ from limner.errors import CheckpointError
 from limner.inference.composing import FILE, write_inversion
 from limner.inference.trained import load_model
 from limner.requests import SearchRequest
-from limner.search.kept_model import inversion_for
 from limner.search.store import Store
-from limner.search.verify import verify
+from limner.store.kept_model import inversion_for
+from limner.store.verify import verify
 from limner.wire import Answer
 from tests.inference.test_composing import inversion
 

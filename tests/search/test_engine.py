@@ -20,13 +20,14 @@ from limner.evaluation.calibration import Calibration
 from limner.inference.calibration_file import RunCalibration
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage
 from limner.search.index import index_pictures
 from limner.search.query_vectors import PreparedRequest
-from limner.search.snapshot import Snapshot
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
-from limner.search.vectors import Found, Vectors
+from limner.store.contents import thumbnails
+from limner.store.entry import StoredImage
+from limner.store.files import StoreFiles
+from limner.store.snapshot import Snapshot
+from limner.store.vectors import Found, Vectors
 from limner.wire import Answer, MetadataField
 from tests.search.fake import DIM, FakeEncoder, Rows, draw, unit
 
@@ -146,7 +147,7 @@ def test_a_hit_knows_when_it_was_taken(engine: Engine) -> None:
     assert entry is not None
     assert (entry.taken, entry.path) == (hit.taken, str(hit.path))
     assert engine.files.entry("nothing") is None
-    small = engine.files.thumbnails([hit.id, "nothing"])
+    small = thumbnails(engine.files, [hit.id, "nothing"])
     assert small[0] is not None
     assert small[0].startswith(b"\xff\xd8")
     assert small[1] is None
@@ -199,7 +200,7 @@ def test_several_at_once_are_the_same_as_each_alone(engine: Engine, pictures: li
 def test_one_product_for_many_gives_the_answers_of_each_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limner.search.vectors.CODED_FROM", 1)
+    monkeypatch.setattr("limner.store.vectors.CODED_FROM", 1)
     encoder, rng = FakeEncoder(), np.random.default_rng(0)
     store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
     entries = [StoredImage(f"/pictures/{number:04d}.jpg", "0" * 64, 1, 1) for number in range(400)]

@@ -1,5 +1,6 @@
 """A store of embeddings that another program has computed: indexed, searched, refused where it needs the model."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from limner.search.index import index_pictures, reindex
 from limner.search.query_vectors import PreparedRequest
 from limner.search.repair import repair
 from limner.search.store import open_store
-from limner.search.store_files import StoreFiles
-from limner.search.verify import verify
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
 from limner.types import ImageSource, Pixels
 from limner.wire import IndexReport
-from tests.search.fake import FakeEncoder, draw
+from tests.search.fake import FakeEncoder, draw, vectors_of
 
 COUNT, WIDTH = 40, 24
 
@@ -94,7 +95,7 @@ def test_indexing_again_writes_what_has_changed(file: Path, vectors: np.ndarray)
     item = next(item for item in open_store(files.folder).items(limit=COUNT).items if item.name == "5.png")
     assert item.identity == "1"
     np.testing.assert_allclose(
-        files.vectors([item.id])[0], vectors[5] / np.linalg.norm(vectors[5]), atol=1e-7
+        vectors_of(files, [item.id])[0], vectors[5] / np.linalg.norm(vectors[5]), atol=1e-7
     )
     draw(file.parent / "pictures" / "6.png", 66)
     assert indexed(file)[1].updated == 1
@@ -152,13 +153,14 @@ def test_another_model_takes_the_pictures_over(file: Path) -> None:
 def test_a_damaged_vector_is_lost_and_said(file: Path) -> None:
     files, _ = indexed(file)
     entry = next(entry for path, entry in files.entries().items() if path.endswith("/11.png"))
-    row = files.vectors([entry.id])[0].tobytes()
-    for data in (file.parent / "store" / "pictures-1.lance" / "data").iterdir():
-        content = bytearray(data.read_bytes())
-        if (place := content.find(row)) >= 0:
-            content[place + 5] ^= 0x20
-            data.write_bytes(content)
-    broken = StoreFiles.open(files.folder, check=False)
+    row = vectors_of(files, [entry.id])[0].tobytes()
+    database = sqlite3.connect(file.parent / "store" / "store.sqlite")
+    damaged = bytearray(row)
+    damaged[5] ^= 0x20
+    assert database.execute("UPDATE vectors SET vector=? WHERE vector=?", (damaged, row)).rowcount == 1
+    database.commit()
+    database.close()
+    broken = StoreFiles.open(files.folder)
     assert not verify(broken).sound
     model = foreign_model(broken)
     assert model is not None

@@ -6,12 +6,12 @@ import pytest
 
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage
 from limner.search.graph import WIDTHS, Graph
-from limner.search.snapshot import Snapshot
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
-from limner.search.vectors import Found
+from limner.store.entry import StoredImage
+from limner.store.files import StoreFiles
+from limner.store.snapshot import Snapshot
+from limner.store.vectors import Found
 from tests.search.fake import DIM, FakeEncoder, Rows, unit
 
 
@@ -36,11 +36,11 @@ def store(tmp_path: Path) -> StoreFiles:
 def test_agrees_with_exact_search(store: StoreFiles) -> None:
     exact = Engine(store, FakeEncoder())
     graph = Engine(store, FakeEncoder(), approximate_from=100)
-    assert graph._approximate is not None
+    assert graph.approximate.proposer is not None
     # the widest: a chosen width is enough for vectors of the store, and these texts lie elsewhere
-    graph._approximate.wanted = 1.1
+    graph.approximate.proposer.wanted = 1.1
     graph.prepare()
-    graph._approximate.wait()
+    graph.approximate.proposer.wait()
     found, expected = 0, 0
     for text in ("a red coat", "blue", "a man with a bag", "grey shoes and a hat"):
         near, best = Store(graph).search(text), Store(exact).search(text)
@@ -133,7 +133,7 @@ def test_exact_search_answers_while_the_graph_is_built(
         return nearest(graph, query, k)
 
     engine = Engine(store, FakeEncoder(), approximate_from=100)
-    graph = engine._approximate
+    graph = engine.approximate.proposer
     assert graph is not None
     exact = Engine(store, FakeEncoder()).answer(SearchRequest(text="blue"))
     monkeypatch.setattr(Graph, "update", slowly)
@@ -163,9 +163,9 @@ def test_an_error_of_the_background_is_told(store: StoreFiles, monkeypatch: pyte
     monkeypatch.setattr(Graph, "update", fails)
     engine = Engine(store, FakeEncoder(), approximate_from=100)
     engine.prepare()
-    assert engine._approximate is not None
+    assert engine.approximate.proposer is not None
     with pytest.raises(MemoryError):
-        engine._approximate.wait()
+        engine.approximate.proposer.wait()
     with pytest.raises(MemoryError):
         engine.answer(SearchRequest(text="blue"))
     # memory may be free again: the next query has the graph built, and is answered meanwhile
@@ -173,5 +173,5 @@ def test_an_error_of_the_background_is_told(store: StoreFiles, monkeypatch: pyte
     assert engine.answer(SearchRequest(text="blue")) == Engine(store, FakeEncoder()).answer(
         SearchRequest(text="blue")
     )
-    engine._approximate.wait()
-    assert engine._approximate.proposed(store.snapshot(), store.snapshot().matrix[0], 1) is not None
+    engine.approximate.proposer.wait()
+    assert engine.approximate.proposer.proposed(store.snapshot(), store.snapshot().matrix[0], 1) is not None

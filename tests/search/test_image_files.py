@@ -7,8 +7,8 @@ import pytest
 
 from limner.errors import ChangedPictureError
 from limner.search import image_files
-from limner.search.entry import StoredImage
 from limner.search.image_files import browser_type, open_unchanged, shown_bytes, small_bytes
+from limner.store.entry import StoredImage
 from tests.search.fake import draw
 
 

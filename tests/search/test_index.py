@@ -9,12 +9,12 @@ import pytest
 from PIL import Image
 
 from limner.errors import DataError, SettingsError, StoreError
-from limner.search import store_files
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
+from limner.store import files as store_files
+from limner.store.files import StoreFiles
 from limner.types import ImageSource
 from limner.wire import IndexReport
-from tests.search.fake import DIM, FakeEncoder, draw
+from tests.search.fake import DIM, FakeEncoder, draw, vectors_of
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def check_rows(store: StoreFiles, pictures: list[Path]) -> None:
     entries = store.entries()
     assert len(store) == len(entries) == len(pictures)
     assert sorted(entries) == sorted(map(str, pictures))
-    stored = store.vectors([entries[str(path)].id for path in pictures])
+    stored = vectors_of(store, [entries[str(path)].id for path in pictures])
     np.testing.assert_array_equal(stored, FakeEncoder().encode_images(pictures))
 
 
@@ -226,10 +226,10 @@ def test_indexing_holds_the_store_from_first_to_last(pictures: list[Path], store
 
 KILLED = """
 import sys, time
-from limner.search import store_writer
-from limner.search import store_files
+from limner.store import writer as store_writer
+from limner.store import files as store_files
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.search.fake import FakeEncoder
 
 class Slow(FakeEncoder):

@@ -13,8 +13,9 @@ from limner.errors import DataError, SettingsError, StoreError
 from limner.search.index import index_pictures
 from limner.search.index_dataset import index_dataset
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
-from tests.search.fake import DIM, FakeEncoder, draw
+from limner.store.contents import thumbnails
+from limner.store.files import StoreFiles
+from tests.search.fake import DIM, FakeEncoder, draw, vectors_of
 
 CAPTIONS = (
     "file,caption,identity,split,labels,camera,note\n"
@@ -44,8 +45,9 @@ def contents(store: StoreFiles) -> tuple[object, ...]:
     store = StoreFiles.open(store.folder)
     entries = store.entries()
     ids = sorted(entry.id for entry in entries.values())
-    rows = store.sentences.all(["id", "text", "path", "vector"]).sort_by("id").to_pylist()
-    return entries, store.vectors(ids).tobytes(), store.thumbnails(ids), rows
+    with store.rows.reading() as reading:
+        rows = sorted(reading.sentences())
+    return entries, vectors_of(store, ids).tobytes(), thumbnails(store, ids), rows
 
 
 def test_it_is_pictures_then_metadata_then_sentences(folder: Path, tmp_path: Path) -> None:

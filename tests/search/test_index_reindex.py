@@ -1,10 +1,10 @@
 from datetime import datetime
 from pathlib import Path
 
-from limner.search.entry import key_of
 from limner.search.index import index_pictures, reindex
-from limner.search.store_files import StoreFiles
-from tests.search.fake import DIM, FakeEncoder, draw
+from limner.store.entry import key_of
+from limner.store.files import StoreFiles
+from tests.search.fake import DIM, FakeEncoder, draw, vectors_of
 
 
 def test_facts_go_along_and_vectors_are_new(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_facts_go_along_and_vectors_are_new(tmp_path: Path) -> None:
     assert new.entries() == old.entries()
     entry = new.entries()[str(pictures[1])]
     assert (entry.taken, entry.metadata) == (datetime(2026, 11, 20, 8, 15, 0, 250_000), {"camera": 3})
-    assert new.vectors([entry.id]).shape == (1, 6)
+    assert vectors_of(new, [entry.id]).shape == (1, 6)
 
 
 def test_files_that_are_gone_are_listed(tmp_path: Path) -> None:

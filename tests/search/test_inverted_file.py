@@ -1,25 +1,26 @@
 """Lists of codes against exact search, and against a slow twin that reads them one by one."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.requests import SearchRequest
-from limner.search import inverted_file, scratch
+from limner.search import inverted_file
 from limner.search.approximate import proposer_for, trial
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage
 from limner.search.inverted_file import DEPTHS, InvertedFile, spherical_kmeans
-from limner.search.snapshot import Snapshot
-from limner.search.store_files import StoreFiles
-from limner.search.table import ROW
-from limner.search.vectors import Vectors
-from tests.search.fake import DIM, FakeEncoder, unit
+from limner.store import scratch
+from limner.store.entry import StoredImage
+from limner.store.files import StoreFiles
+from limner.store.rows import PictureRow
+from limner.store.snapshot import Columns, Snapshot
+from limner.store.vectors import Vectors
+from tests.search.fake import DIM, FakeEncoder, unit, vectors_of
 
 Rows = Any  # arrays of numpy, whose arithmetic has no types
 
@@ -35,7 +36,13 @@ def drawn(rng: np.random.Generator, count: int, dim: int = 16, clusters: int = 3
 
 def snapshot_of(matrix: Rows, numbers: Rows | None = None) -> Snapshot:
     numbers = np.arange(len(matrix)) if numbers is None else numbers
-    return Snapshot(1, Vectors(matrix, on_disk=True), pa.table({ROW: pa.array(numbers, pa.uint64())}))
+    return Snapshot(Vectors(matrix, on_disk=True), columns_of(numbers))
+
+
+def columns_of(numbers: Rows) -> Columns:
+    """Facts of rows of which only the numbers are looked at."""
+    none = [PictureRow("", "", "", 0, 0, None, None, "{}", 0, 0, None, None, b"")] * len(numbers)
+    return replace(Columns.of(none), numbers=numbers)
 
 
 def lists_of(matrix: Rows, **given: Any) -> InvertedFile:
@@ -203,13 +210,12 @@ def test_follows_changes(data: st.DataObject) -> None:
         assert lists.update(snapshot) == 0
 
 
-def test_rows_of_another_table_are_others() -> None:
+def test_rows_of_another_store_are_others() -> None:
     matrix = drawn(np.random.default_rng(6), 2000).astype(np.float32)
-    numbers = pa.table({ROW: pa.array(np.arange(2000), pa.uint64())})
+    numbers = columns_of(np.arange(2000))
     lists = InvertedFile()
-    lists.update(Snapshot(1, Vectors(matrix, on_disk=True), numbers, table=("store", "pictures")))
-    # an erasure has written them anew, in another order
-    after = Snapshot(2, Vectors(matrix[::-1].copy(), on_disk=True), numbers, table=("store", "pictures-2"))
+    lists.update(Snapshot(Vectors(matrix, on_disk=True), numbers, store="one"))
+    after = Snapshot(Vectors(matrix[::-1].copy(), on_disk=True), numbers, store="other")
     assert lists.update(after) == 2000
     assert lists._list_of.tolist() == lists_of(after.matrix)._list_of.tolist()
 
@@ -249,14 +255,14 @@ def test_a_store_on_disk_is_searched_by_lists_with_conditions(store: StoreFiles)
     assert store.snapshot().vectors.on_disk
     assert engine.info().approximate is None
     engine.prepare()
-    assert isinstance(engine._approximate, InvertedFile)
-    engine._approximate.wait()
+    assert isinstance(engine.approximate.proposer, InvertedFile)
+    engine.approximate.proposer.wait()
     about = engine.info().approximate
     assert about is not None
-    assert (about.by, about.width) == ("lists", engine._approximate.tried[-1].width)
+    assert (about.by, about.width) == ("lists", engine.approximate.proposer.tried[-1].width)
     asked: list[int] = []
-    nearest = engine._approximate.nearest
-    engine._approximate.nearest = lambda *given: asked.append(1) or nearest(*given)  # type: ignore[method-assign, func-returns-value]
+    nearest = engine.approximate.proposer.nearest
+    engine.approximate.proposer.nearest = lambda *given: asked.append(1) or nearest(*given)  # type: ignore[method-assign, func-returns-value]
     camera = ("camera=3",)
     key = exact.answer(SearchRequest(text="blue", k=1)).hits[0].id
     queries = [
@@ -284,24 +290,24 @@ def test_a_store_on_disk_is_searched_by_lists_with_conditions(store: StoreFiles)
 def test_a_store_that_has_shrunk_lets_its_lists_go(store: StoreFiles) -> None:
     engine = Engine(store, FakeEncoder(), approximate_from=100)
     engine.answer(SearchRequest(text="blue"))
-    assert isinstance(engine._approximate, InvertedFile)
-    engine._approximate.wait()
-    assert store.snapshot().table == (store.manifest.id, store.manifest.table("pictures"))
-    engine.approximate_from = len(store.snapshot().vectors) + 1
+    assert isinstance(engine.approximate.proposer, InvertedFile)
+    engine.approximate.proposer.wait()
+    assert store.snapshot().store == store.manifest.id
+    engine.approximate.smallest = len(store.snapshot().vectors) + 1
     expected = engine.answer(SearchRequest(text="blue")).hits
-    assert engine._approximate is None
+    assert engine.approximate.proposer is None
     # and has new ones when it has grown
-    engine.approximate_from = 100
+    engine.approximate.smallest = 100
     assert engine.answer(SearchRequest(text="blue")).hits == expected
-    assert isinstance(engine._approximate, InvertedFile)
-    engine._approximate.wait()
+    assert isinstance(engine.approximate.proposer, InvertedFile)
+    engine.approximate.proposer.wait()
 
 
 def test_exact_search_of_a_store_on_disk_is_that_in_memory(
     store: StoreFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limner.search.vectors.CODED_FROM", 1)
-    monkeypatch.setattr("limner.search.vectors._READ", 16)
+    monkeypatch.setattr("limner.store.vectors.CODED_FROM", 1)
+    monkeypatch.setattr("limner.store.vectors._READ", 16)
     on_disk = store.snapshot()
     in_memory = Vectors(np.array(on_disk.matrix))
     queries = drawn(np.random.default_rng(6), 20, DIM)
@@ -324,7 +330,7 @@ def test_exact_search_of_a_store_on_disk_is_that_in_memory(
 def test_copies_are_found_in_their_order_whatever_the_order_of_their_codes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("limner.search.vectors._READ", 1)
+    monkeypatch.setattr("limner.store.vectors._READ", 1)
     rng = np.random.default_rng(12)
     matrix = drawn(rng, 20)[rng.integers(0, 20, 1000)]
     vectors, in_memory = Vectors(matrix, on_disk=True), Vectors(matrix)
@@ -346,7 +352,7 @@ def test_the_file_of_vectors_has_no_name_and_follows_the_store(store: StoreFiles
         row = now.row(key)
         assert row is not None
         assert now.keys_of(np.array([row])) == [key]
-        assert store.vectors([key])[0].tolist() == now.matrix[row].tolist()
+        assert vectors_of(store, [key])[0].tolist() == now.matrix[row].tolist()
     assert now.row(entries(range(1))[0].id) is None
 
 
@@ -373,7 +379,7 @@ def test_what_store_recall_measures(store: StoreFiles, monkeypatch: pytest.Monke
 
 
 def test_without_numkong_lists_search_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limner.search.int8_codes.kernel", lambda: None)
+    monkeypatch.setattr("limner.store.int8_codes.kernel", lambda: None)
     matrix = drawn(np.random.default_rng(8), 500)
     assert agreement(lists_of(matrix), matrix[:5], 10) == 1
 

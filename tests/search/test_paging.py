@@ -1,10 +1,8 @@
 """Parts of a list: put together they are the whole ranking, with marks, conditions, groups and a reranker, too."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from limner.errors import SettingsError
@@ -14,8 +12,8 @@ from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
-from limner.search.table import Table
+from limner.store.files import StoreFiles
+from limner.store.sqlite_rows import SqliteRows
 from limner.wire import Grouping, Hit
 from tests.search.fake import DIM, FakeEncoder, draw
 
@@ -100,8 +98,8 @@ def test_a_part_is_of_the_exact_ranking_also_where_a_graph_answers(engine: Engin
     graph = Engine(engine.files, engine.encoder, approximate_from=1)
     every = SearchRequest(text=TEXT, k=COUNT)
     snapshot = graph.files.snapshot()
-    assert graph._is_approximate(every, COUNT, snapshot)
-    assert not graph._is_approximate(SearchRequest(text=TEXT, k=COUNT, offset=0), COUNT, snapshot)
+    assert graph.approximate.answers(every, COUNT, snapshot)
+    assert not graph.approximate.answers(SearchRequest(text=TEXT, k=COUNT, offset=0), COUNT, snapshot)
 
 
 def test_two_readers_of_other_rows_never_name_one_state(
@@ -113,17 +111,18 @@ def test_two_readers_of_other_rows_never_name_one_state(
     query = SearchRequest(text=TEXT, k=3)
     before = first.answer(query)
     assert second.answer(query).snapshot == before.snapshot
-    numbered = Table.numbered
+    identity = SqliteRows.identity
 
-    def late(table: Table, columns: Sequence[str]) -> pa.Table:
+    def late(rows: SqliteRows) -> tuple[object, ...]:
         # a commit between the look at the version and the reading
-        monkeypatch.setattr(Table, "numbered", numbered)
+        monkeypatch.setattr(SqliteRows, "identity", identity)
+        found = identity(rows)
         writer.delete([before.hits[1].id])
-        return numbered(table, columns)
+        return found
 
     writer.delete([before.hits[0].id])
     between = second.answer(query)
-    monkeypatch.setattr(Table, "numbered", late)
+    monkeypatch.setattr(SqliteRows, "identity", late)
     after = first.answer(query)
     assert (between.total, after.total) == (COUNT - 1, COUNT - 2)
     assert len({before.snapshot, between.snapshot, after.snapshot}) == 3

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.search.ranking import best_of_identities, best_of_near_duplicates
-from limner.search.vectors import Vectors
+from limner.store.vectors import Vectors
 
 
 def test_the_best_of_each_identity() -> None:

@@ -19,12 +19,12 @@ from limner.inference import TrainedModel
 from limner.inference.calibration_file import RunCalibration
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
-from limner.search.entry import StoredImage
 from limner.search.index import index_pictures
-from limner.search.snapshot import Snapshot
 from limner.search.store import Store, open_store
-from limner.search.store_files import StoreFiles, store_for
-from limner.search.table import Table
+from limner.store.contents import region_features
+from limner.store.entry import StoredImage
+from limner.store.files import StoreFiles, store_for
+from limner.store.snapshot import Snapshot
 from limner.wire import Answer
 from tests.search.fake import FakeEncoder
 
@@ -111,10 +111,8 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
     together = Store(engine).search(QUERY, k=12, rerank="all", explain=True)
     monkeypatch.setattr("limner.search.ranking._BLOCK", 5)
     monkeypatch.setattr("limner.inference.rerank_co_attention._MEETINGS", 60)
-    with monkeypatch.context() as unread:
-        unread.setattr(Table, "all", lambda *_: pytest.fail("a scan for a few"))
-        by_key = Store(engine).search(QUERY, k=11, rerank=11)
-    monkeypatch.setattr("limner.search.table._FEW", 0)
+    by_key = Store(engine).search(QUERY, k=11, rerank=11)
+    monkeypatch.setattr("limner.store.sqlite_file.AT_ONCE", 2)
     apart = Store(engine).search(QUERY, k=12, rerank="all", explain=True)
     ids = {hit.id for hit in by_key}
     assert [hit.id for hit in by_key] == [hit.id for hit in apart if hit.id in ids]
@@ -129,7 +127,7 @@ def test_many_are_matched_in_parts(engine: Engine, monkeypatch: pytest.MonkeyPat
 def test_a_sentence_without_a_known_word_has_no_attention(run: TrainedModel, engine: Engine) -> None:
     assert run.reranker is not None
     found = run.reranker.rerank(
-        "zebra", engine.files.region_features([Store(engine).search(QUERY, k=1)[0].id])
+        "zebra", region_features(engine.files, [Store(engine).search(QUERY, k=1)[0].id])
     )
     assert found.words == ()
     assert found.of_regions is not None
@@ -164,10 +162,10 @@ def test_maps_survive_a_change_of_metadata(run: TrainedModel, toys: Dataset, tmp
     store = store_for(run, run.path, tmp_path / "store")
     index_pictures(run, store, pictures)
     ids = sorted(entry.id for entry in store.entries().values())
-    before = store.region_features(ids)
+    before = region_features(store, ids)
     summary = index_pictures(run, store, pictures, metadata={str(pictures[0]): {"shelf": 3}})
     assert summary.updated == 1
-    np.testing.assert_array_equal(store.region_features(ids), before)
+    np.testing.assert_array_equal(region_features(store, ids), before)
     assert StoreFiles.open(tmp_path / "store").region_shape == store.region_shape
 
 
@@ -226,15 +224,15 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="at least 1"):
         Store(engine).search(QUERY, k=3, rerank=0, explain=True)
     with pytest.raises(StoreError, match="does not hold"):
-        engine.files.region_features(["nothing"])
+        region_features(engine.files, ["nothing"])
     entry = StoredImage("/nowhere.png", "0" * 64, 1, 1)
     vector = np.ones((1, engine.files.dim), np.float32)
-    region_features = np.zeros((1, *engine.files.region_shape), np.float16)  # type: ignore[misc]
-    for wrong in (None, region_features[:, :, :, 1:]):
+    features = np.zeros((1, *engine.files.region_shape), np.float16)  # type: ignore[misc]
+    for wrong in (None, features[:, :, :, 1:]):
         with pytest.raises(StoreError, match="expected region features of shape"):
             engine.files.add([entry], vector, wrong)
     with pytest.raises(DataError, match="NaN"):
-        engine.files.add([entry], vector, region_features * np.float16("nan"))
+        engine.files.add([entry], vector, features * np.float16("nan"))
     assert len(engine.files) == 12
     encoder = FakeEncoder()
     files = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=12, run="run")
@@ -244,7 +242,7 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
             plain.search("a red coat", **asked)
     assert plain.search("a red coat", rerank=0).hits == ()
     with pytest.raises(StoreError, match="keeps no region features"):
-        plain.files.region_features(["one"])
+        region_features(files, ["one"])
 
 
 def calibration(run: TrainedModel, reranked: int | Literal["all"]) -> RunCalibration:

@@ -9,7 +9,7 @@ from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
 
 TEXTS = ["a red coat", "blue shoes", "a man with a bag", "grey"]
@@ -81,7 +81,6 @@ def test_sentences_go_with_their_picture(store: StoreFiles, tmp_path: Path) -> N
     assert store.delete([store.entries()[str(gone)].id]) == 1
     assert {hit.path for hit in table.search(encoder.encode_texts(["red"])[0], 9)} == {kept, None}
     assert store.delete(["nothing"]) == 0
-    store.compact()
     assert len(table) == 2
 
 

@@ -24,9 +24,9 @@ from limner.search.engine import Engine
 from limner.search.index import index
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
+from limner.store.files import StoreFiles
 from limner.wire import Answer
 from tests.search.fake import DIM, FakeEncoder, draw
 from tests.server.running import running

@@ -11,13 +11,12 @@ import pytest
 
 import limner
 from limner.data.records import Dataset
-from limner.durable import KEY, sealed
 from limner.errors import StoreError
 from limner.inference.precision import Arithmetic
-from limner.search.manifest import read_manifest, write_manifest
 from limner.search.repair import repair
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store_files import StoreFiles
+from limner.store.files import StoreFiles
+from limner.store.manifest import texts_of
 
 BOTH: tuple[Arithmetic, ...] = ("fp32", "bf16")
 
@@ -30,7 +29,7 @@ def pictures(toys: Dataset) -> list[Path]:
 def rows(store: Path) -> dict[str, np.ndarray]:
     files = StoreFiles.open(store)
     snapshot = files.snapshot()
-    return dict(zip(snapshot.columns["path"].to_pylist(), snapshot.matrix, strict=True))
+    return dict(zip(snapshot.columns.paths, snapshot.matrix, strict=True))
 
 
 def made(run: Path, store: Path, pictures: list[Path], precision: Arithmetic) -> Path:
@@ -45,7 +44,7 @@ def test_a_new_store_is_in_fp32_on_a_cpu(
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": native})
     monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
     limner.index(toy_run, tmp_path / "store", pictures)
-    assert read_manifest(tmp_path / "store").precision == "fp32"
+    assert StoreFiles.open(tmp_path / "store").manifest.precision == "fp32"
     exact = limner.load(toy_run, device="cpu", precision="fp32").encode_images(pictures)
     for path, row in zip(pictures, exact, strict=True):
         np.testing.assert_array_equal(rows(tmp_path / "store")[str(path)], row)
@@ -101,24 +100,9 @@ def test_a_damaged_row_is_encoded_again_in_the_store_s_arithmetic(
     with limner.open_store(store, device="cpu") as opened:
         model = opened.engine.encoder
     assert model.precision == "bf16"  # type: ignore[attr-defined]
-    report = repair(StoreFiles.open(store, check=False), lambda: model, accept_loss=False)
+    report = repair(StoreFiles.open(store), lambda: model, accept_loss=False)
     assert not report.loses
-    assert read_manifest(store).precision == "bf16"
-
-
-def test_a_store_of_before_says_nothing_and_opens(
-    toy_run: Path, pictures: list[Path], tmp_path: Path
-) -> None:
-    store = made(toy_run, tmp_path / "store", pictures, "bf16")
-    values = json.loads((store / "store.json").read_text(encoding="utf-8"))
-    before = {name: value for name, value in values.items() if name not in ("precision", KEY)}
-    (store / "store.json").write_text(sealed(before), encoding="utf-8")
-    assert read_manifest(store).precision is None
-    with limner.open_store(store, device="cpu") as opened:
-        assert opened.engine.encoder.precision == "fp32"  # type: ignore[attr-defined]
-        assert opened.search(image=pictures[3], k=1)[0].path == pictures[3]
-    # and goes on as it is asked to
-    assert limner.index(limner.load(toy_run, device="cpu", precision="bf16"), store, pictures).unchanged == 12
+    assert StoreFiles.open(store).manifest.precision == "bf16"
 
 
 def test_a_store_that_is_replaced_by_one_of_another_arithmetic_is_told(
@@ -126,7 +110,9 @@ def test_a_store_that_is_replaced_by_one_of_another_arithmetic_is_told(
 ) -> None:
     store = made(toy_run, tmp_path / "store", pictures, "fp32")
     with limner.open_store(store, device="cpu") as opened:
-        write_manifest(store, read_manifest(store).model_copy(update={"precision": "bf16"}))
+        manifest = opened.files.manifest.model_copy(update={"precision": "bf16", "id": "another"})
+        for name, text in texts_of(manifest).items():
+            opened.files.rows.set_text(name, text)
         with pytest.raises(StoreError, match="open it again"):
             opened.search("a red square")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.store_files import StoreFiles
-from limner.search.uploads import MARK
+from limner.store.files import StoreFiles
+from limner.store.uploads import MARK
 from tests.search.fake import DIM, FakeEncoder, draw
 
 COUNT = 8

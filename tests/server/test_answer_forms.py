@@ -15,13 +15,13 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from limner.search.engine import Engine
-from limner.search.erase import erase
 from limner.search.index import index_pictures
 from limner.search.store import Store
 from limner.server import answer_forms
 from limner.server.answer_forms import takes_gzip
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
+from limner.store.erase import erase
 from tests.search.fake import draw
 from tests.server.running import running
 from tests.server.serving import COUNT, HOME, problem

@@ -7,9 +7,9 @@ from fastapi.testclient import TestClient
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
+from limner.store.files import StoreFiles
 from tests.search.fake import FakeEncoder, draw
 from tests.server.running import running
 from tests.server.serving import COUNT, problem

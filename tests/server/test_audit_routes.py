@@ -8,9 +8,8 @@ from pydantic import SecretStr
 
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.erase import erase
+from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
 from limner.server import audit_routes, routes_items
 from limner.server.app import create_app
 from limner.server.audit import AuditLog, ErasableLog, verify
@@ -18,9 +17,12 @@ from limner.server.audit_routes import asked_of
 from limner.server.problems import ENDED
 from limner.server.routes_search import SearchBody
 from limner.server.settings import ServerSettings
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
 from limner.store_reports import ErasureReport
 from tests.search.fake import draw
 from tests.server.serving import COUNT, HOME, added_to, base64_of, problem
+from tests.store.erasing import left_of
 
 TOKEN = "s3cret-s3cret-s3cret"
 
@@ -157,7 +159,7 @@ def test_what_is_asked_for_behind_an_erasure(engine: Engine, file: Path, token: 
     settings = ServerSettings(audit=file, changes=True, token=SecretStr(TOKEN), rate=0)
     client = TestClient(create_app(Store(engine), settings), raise_server_exceptions=False)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    kept, gone = [row["id"] for row in engine.files.table.all(["id"]).to_pylist()][:2]
+    kept, gone = engine.files.snapshot().keys[:2]
     erase(engine.files, gone, audit=ErasableLog(file))
     for key in (gone, kept):
         client.get(f"/v1/items/{key}", headers=headers)
@@ -277,6 +279,44 @@ def test_what_the_app_refuses_itself_leaves_all_of_its_lines(
     for _ in range(12):
         problem(client.get("/v1/info"), 503)
     assert [line["status"] for line in lines(file)] == [503] * 12
+
+
+def test_an_erasure_that_is_held_up_says_so_and_names_what_it_has_deleted(
+    client: TestClient, engine: Engine, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("limner.store.sqlite_file.WAIT", 0.1)
+    even = [item["id"] for item in client.get("/v1/items?where=identity=even").json()["items"]]
+    with StoreFiles.open(engine.files.folder).rows.reading() as reading:
+        assert reading.state("pictures").rows == COUNT
+        answer = problem(client.post("/v1/erase", json={"identity": "even"}), 503)
+    assert (
+        "deleted, but its bytes may still be on the disk: another process has been reading"
+        in answer["detail"]
+    )
+    assert answer["detail"].endswith("; call it again")
+    line = lines(file)[-1]
+    assert (line["status"], sorted(line["found"]), line["count"]) == (503, sorted(even), COUNT // 2)
+    assert client.post("/v1/erase", json={"identity": "even"}).json()["found"] == []
+    assert not left_of(engine.files.folder, [key.encode() for key in even])
+
+
+def test_a_sentence_is_erased_by_the_key_that_a_search_tells(
+    client: TestClient, engine: Engine, file: Path
+) -> None:
+    table = SentenceTable(engine.files)
+    table.index(engine.encoder, [Sentence("even walks"), Sentence("a red coat")])
+    told = client.post("/v1/sentences", json={"text": "a coat", "k": 9}).json()["sentences"]
+    keys = {one["text"]: one["key"] for one in told}
+    report = client.post("/v1/erase", json={"identity": "even"}).json()
+    assert report["naming"] == lines(file)[-1]["naming"] == [keys["even walks"]]
+    report = client.post("/v1/erase", json={"ids": [keys["even walks"], "0" * 32]}).json()
+    assert (report["sentences"], report["unknown"], report["found"]) == (1, ["0" * 32], [])
+    assert (lines(file)[-1]["found"], lines(file)[-1]["count"]) == ([keys["even walks"]], 1)
+    assert len(table) == 1
+    # the lines of both erasures name it
+    with ErasableLog(file).forgetting([keys["even walks"]], []) as changed:
+        assert changed == 2
+    assert keys["even walks"] not in file.read_text()
 
 
 def test_too_many_requests_are_recorded(engine: Engine, file: Path) -> None:

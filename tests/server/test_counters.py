@@ -9,9 +9,9 @@ from fastapi.testclient import TestClient
 
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.search.store_probe import changed_at
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
+from limner.store.sqlite_rows import SqliteRows
 from tests.server.serving import COUNT, base64_of
 
 
@@ -53,7 +53,7 @@ def test_what_is_counted(client: TestClient, engine: Engine) -> None:
     assert value(text, "limner_model_info", fingerprint=engine.files.fingerprint) == 1
     versions = {"version": version("limner"), "python": python_version(), "torch": torch.__version__}
     assert value(text, "limner_build_info", **versions) == 1
-    commit = changed_at(engine.files)
+    commit = engine.files.rows.changed_at()
     assert value(text, "limner_last_commit_timestamp_seconds") == pytest.approx(commit, abs=0.01)
     assert value(text, "limner_store_pictures") == COUNT
     assert value(text, "limner_waiting_requests") == 0
@@ -89,6 +89,6 @@ def test_a_scrape_reads_no_disk(engine: Engine, monkeypatch: pytest.MonkeyPatch)
         def hangs(*args: object) -> None:
             raise AssertionError("a scrape must not wait for a disk")
 
-        monkeypatch.setattr(type(engine.files), "read", hangs)
+        monkeypatch.setattr(SqliteRows, "reading", hangs)
         monkeypatch.setattr(type(engine.files), "follow", hangs)
         assert value(client.get("/metrics").text, "limner_store_pictures") == COUNT

@@ -18,11 +18,12 @@ from pydantic import SecretStr
 
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
-from limner.server import audit
+from limner.server import audit, pictures
 from limner.server.app import create_app
 from limner.server.audit import verify
 from limner.server.settings import ServerSettings
+from limner.store import contents
+from limner.store.files import StoreFiles
 from tests.server.running import running
 from tests.server.serving import COUNT, HOME, problem
 from tests.server.test_counters import value
@@ -144,13 +145,13 @@ def test_a_disk_of_pictures_that_hangs_holds_up_no_search(
 
         monkeypatch.setattr(os, "open", slow)
     else:
-        thumbnails = StoreFiles.thumbnails
+        thumbnails = contents.thumbnails
 
-        def reading(self: StoreFiles, keys: Any) -> Any:
+        def reading(files: StoreFiles, keys: Any) -> Any:
             assert hanging.wait(60)
-            return thumbnails(self, keys)
+            return thumbnails(files, keys)
 
-        monkeypatch.setattr(StoreFiles, "thumbnails", reading)
+        monkeypatch.setattr(pictures, "thumbnails", reading)
     settings = ServerSettings(rate=0, probe_interval=0.05, audit=tmp_path / "audit")
     with running(create_app(Store(engine), settings), settings) as url, ThreadPoolExecutor(60) as threads:
         wait_for(url, 200)

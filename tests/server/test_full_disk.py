@@ -12,10 +12,10 @@ import pytest
 
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.search.verify import verify as verify_store
 from limner.server.app import create_app
 from limner.server.audit import verify
 from limner.server.settings import ServerSettings
+from limner.store.verify import verify as verify_store
 from tests.search.fake import draw
 from tests.server.running import running
 from tests.server.serving import COUNT, added_to, problem, toy_engine

@@ -17,17 +17,15 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from limner.errors import StoreError
-from limner.search import store_probe
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.search.lock import WriterLock
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
-from limner.search.store_path import expect_writable
-from limner.server import health
 from limner.server.app import create_app
 from limner.server.health import Probe
 from limner.server.settings import ServerSettings
+from limner.store.files import StoreFiles
+from limner.store.lock import WriterLock
+from limner.store.path import expect_writable
 from tests.search.fake import DIM, FakeEncoder, draw
 from tests.server.running import running
 from tests.server.serving import COUNT, problem, toy_engine
@@ -93,6 +91,8 @@ def test_a_disk_that_is_unmounted_and_mounted_again(
         wait_for(url, 200)
         before = search(url).json()["hits"]
         assert len(before) == COUNT
+        # idle, but for the probes of each moment
+        assert any(not handles_in(folder) for _ in range(100))
         folder.rename(tmp_path / "away")
         if mount_point_stays:
             folder.mkdir()
@@ -159,16 +159,16 @@ def test_advice_that_fits_the_cause(
     told: str,
     advice: str,
 ) -> None:
-    read = Path.read_text
+    look = Path.stat
 
-    def failing(path: Path, *args: Any, **kwargs: Any) -> str:
-        if path.name == "store.json":
+    def failing(path: Path, **kwargs: Any) -> os.stat_result:
+        if path.name == "store.sqlite":
             raise OSError(number, os.strerror(number))
-        return read(path, *args, **kwargs)
+        return look(path, **kwargs)
 
     with running(create_app(Store(engine), ServerSettings(**OFTEN))) as url:
         wait_for(url, 200)
-        monkeypatch.setattr(Path, "read_text", failing)
+        monkeypatch.setattr(Path, "stat", failing)
         wait_for(url, 503, told)
         assert told in problem(search(url), 503)["detail"]
         monkeypatch.undo()
@@ -181,16 +181,16 @@ def test_advice_that_fits_the_cause(
 def test_a_damaged_store_and_one_of_another_model(
     engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manifest = tmp_path / "store" / "store.json"
-    sound = manifest.read_text()
     with running(create_app(Store(engine), ServerSettings(**OFTEN))) as url:
         wait_for(url, 200)
-        manifest.write_text("{")
+        (tmp_path / "store").rename(tmp_path / "whole")
+        (tmp_path / "store").mkdir()
+        (tmp_path / "store" / "store.sqlite").write_bytes(b"nonsense" * 100)
         wait_for(url, 503, "it is damaged")
-        wait_for_log(caplog, "not JSON; put back a copy of it")
-        manifest.unlink()
-        wait_for_log(caplog, "store.json is gone; put back a copy of it")
-        manifest.write_text(sound)
+        wait_for_log(caplog, "put back a copy of the store")
+        shutil.rmtree(tmp_path / "store")
+        wait_for_log(caplog, "the folder of the store is gone; is its disk mounted")
+        (tmp_path / "whole").rename(tmp_path / "store")
         wait_for(url, 200)
         other = FakeEncoder(fingerprint="b" * 64)
         (tmp_path / "store").rename(tmp_path / "away")
@@ -199,16 +199,16 @@ def test_a_damaged_store_and_one_of_another_model(
 
 
 def test_a_slow_disk(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, touch = threading.Event(), store_probe.touch
+    go, length = threading.Event(), StoreFiles.__len__
 
     def slow(files: StoreFiles) -> int:
         go.wait(30)
-        return touch(files)
+        return length(files)
 
     settings = ServerSettings(**OFTEN, probe_limit=0.3)
     with running(create_app(Store(engine), settings)) as url:
         wait_for(url, 200)
-        monkeypatch.setattr(health, "touch", slow)
+        monkeypatch.setattr(StoreFiles, "__len__", slow)
         wait_for(url, 503, "store: no answer within 0.3 s")
         # what is remembered, and no thread that waits with the disk
         assert httpx.get(f"{url}/livez", timeout=5).status_code == 200
@@ -360,13 +360,13 @@ def test_what_keeps_a_folder_from_being_written(
 
 
 def test_a_flood_keeps_no_probe_out_and_makes_none(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    touched, touch = Counter[str](), store_probe.touch
+    touched, length = Counter[str](), StoreFiles.__len__
 
     def counted(files: StoreFiles) -> int:
         touched["store"] += files is engine.files
-        return touch(files)
+        return length(files)
 
-    monkeypatch.setattr(health, "touch", counted)
+    monkeypatch.setattr(StoreFiles, "__len__", counted)
     settings = ServerSettings(token=SecretStr("0123456789abcdef"), rate=0.1, burst=2, probe_interval=60)
     stop, refused = threading.Event(), Counter[int]()
 

@@ -7,8 +7,8 @@ import pytest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.store import Store
-from limner.search.store_files import StoreFiles
 from limner.server.app import create_app
+from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
 from tests.server.browsing import CARDS, CHROMIUM, TEXT, api, refuse, search, searched, shown
 from tests.server.running import running

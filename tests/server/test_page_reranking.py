@@ -10,8 +10,8 @@ import limner
 from limner.data.records import Dataset
 from limner.search.index import index_pictures
 from limner.search.store import open_store
-from limner.search.store_files import store_for
 from limner.server.app import create_app
+from limner.store.files import store_for
 from tests.server.browsing import CARDS, CHROMIUM, api, searched, shown, wait_for_results
 from tests.server.running import running
 from tests.server.test_page_axe import violations

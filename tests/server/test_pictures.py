@@ -19,7 +19,7 @@ from limner.server.app import create_app
 from limner.server.pictures import check_pixels
 from limner.server.problems import RefusedError
 from limner.server.settings import ServerSettings
-from tests.search.fake import draw
+from tests.search.fake import draw, vectors_of
 from tests.server.running import running
 from tests.server.serving import HOME, problem
 
@@ -177,7 +177,7 @@ def test_a_changed_file_does_not_leave(client: TestClient, tmp_path: Path) -> No
 def test_a_picture_without_a_thumbnail(engine: Engine, tmp_path: Path) -> None:
     path = draw(tmp_path / HOME / "0.png", 0)
     entry = next(one for one in engine.files.entries().values() if one.path == str(path))
-    engine.files.add([entry], engine.files.vectors([entry.id]))
+    engine.files.add([entry], vectors_of(engine.files, [entry.id]))
     client = TestClient(create_app(Store(engine)))
     os.utime(path, ns=(entry.mtime, entry.mtime))
     assert client.get(f"/v1/thumbnails/{entry.id}").content.startswith(b"\xff\xd8\xff")

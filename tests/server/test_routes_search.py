@@ -1,6 +1,8 @@
 import asyncio
 import json
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -404,3 +406,14 @@ def test_a_threshold_that_cannot_be_used_is_not_told(
         assert answer["hits"][0]["probability"] < 1
         assert client.get("/v1/info").json()["calibrated"]
         assert Answer.read(answer).good is told[0]
+
+
+def test_a_damaged_sentence_is_the_trouble_of_the_store(client: TestClient, engine: Engine) -> None:
+    SentenceTable(engine.files).index(engine.encoder, [Sentence("red shoes"), Sentence("grey shoes")])
+    with closing(sqlite3.connect(f"{engine.files.folder}/store.sqlite")) as database, database:
+        database.execute("UPDATE sentences SET text = x'00', vector = 5 WHERE text = 'red shoes'")
+        database.execute("UPDATE states SET version = version + 1 WHERE name = 'sentences'")
+    answer = problem(client.post("/v1/sentences", json={"text": "grey shoes"}), 503)
+    assert "bug" not in answer["type"]
+    info = client.get("/v1/info")
+    assert info.status_code == 200 or "bug" not in problem(info, 503)["type"]

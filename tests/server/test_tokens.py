@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from limner.errors import SettingsError
 from limner.search.engine import Engine
+from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.server import tokens as access_tokens
 from limner.server.app import create_app
@@ -237,12 +238,13 @@ def test_the_file_is_looked_at_by_more_than_its_time(file: Path) -> None:
 
 _OF_NOTHING: dict[str, object] = {
     **dict.fromkeys(("pictures", "sentences", "uploads", "leftovers", "traced"), 0),
-    **{name: list[str]() for name in ("unknown", "unmet", "similar", "found")},
+    **{name: list[str]() for name in ("unknown", "unmet", "similar", "naming", "found")},
     "traces": dict.fromkeys(("searched", "visible", "shared", "short", "model"), 0),
     "audit_lines": None,
     "learnt": None,
     "dry_run": False,
 }
+_CLUES = {"unmet", "similar", "naming"}
 KNOWN, PLATE = "Grete Geheim", "M-XY 4711"
 
 
@@ -272,12 +274,12 @@ def test_an_erasure_of_nothing_answers_no_question(
     assert bare == {**bare, **_OF_NOTHING}
     assert told["unmet"]
     assert bare.keys() == {"left", "files", "bytes", *_OF_NOTHING}
-    assert {**told, "traces": 0, "unmet": [], "similar": []} == {**bare, "traces": 0}
+    assert {**told, "traces": 0, "unmet": [], "similar": [], "naming": []} == {**bare, "traces": 0}
     file = Path(str(erasing["erase"].headers["log"]))
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     line = [line for line in lines if line.get("who") == "search"][-1]
-    assert (line["unmet"], line.get("similar", [])) == (told["unmet"], told["similar"])
-    assert not any({"unmet", "similar"} & line.keys() for line in lines if line.get("who") == "erase")
+    assert [line.get(name, []) for name in _CLUES] == [told[name] for name in _CLUES]
+    assert not any(_CLUES & line.keys() for line in lines if line.get("who") == "erase")
 
 
 @pytest.fixture
@@ -286,6 +288,8 @@ def erasing(engine: Engine, file: Path, tmp_path: Path) -> dict[str, TestClient]
     log = tmp_path / "audit.jsonl"
     rights: dict[str, list[Right]] = {"add": ["add"], "erase": ["erase"], "search": ["search", "erase"]}
     tokens = {name: add_token(file, name, some) for name, some in rights.items()}
+    # an identity that no picture has may be asked for, to see what sentences say
+    SentenceTable(engine.files).index(engine.encoder, [Sentence("nobody walks, in a red coat")])
     given = ServerSettings(tokens=file, changes=True, uploads=tmp_path / "uploads", audit=log, rate=0)
     app = create_app(Store(engine), given)
     clients = {

@@ -10,13 +10,12 @@ import pytest
 
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.entry import key_of
-from limner.search.erase import erase
 from limner.search.index import index_pictures
-from limner.server import uploads
 from limner.server.answer_forms import shown_name
 from limner.server.problems import RefusedError
 from limner.server.uploads import Changes, writable
+from limner.store.entry import key_of
+from limner.store.erase import erase
 from tests.search.fake import draw
 from tests.server.serving import COUNT, HOME, added_to
 
@@ -52,16 +51,6 @@ def test_broken_pictures(engine: Engine, tmp_path: Path) -> None:
     assert added_to(tmp_path / "uploads") == []
 
 
-def test_many_changes_are_joined(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "_TIDY_AFTER", 3)
-    joined = []
-    monkeypatch.setattr(engine.files, "tidy", lambda: joined.append(len(engine.files)))
-    changes = Changes(engine, None)
-    for key in engine.files.snapshot().keys[:4]:
-        changes.delete(key)
-    assert joined == [COUNT - 3]
-
-
 def test_the_owners_pictures_are_never_deleted(engine: Engine, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"a folder of their own; 0\.png was indexed"):
         Changes(engine, tmp_path / HOME)
@@ -82,8 +71,8 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from limner.search.engine import Engine
-from limner.search.store_files import StoreFiles
-from limner.search.uploads import Uploads
+from limner.store.files import StoreFiles
+from limner.store.uploads import Uploads
 from limner.server import uploads
 from tests.search.fake import FakeEncoder
 
@@ -152,22 +141,6 @@ def test_a_killed_change_leaves_no_picture(kind: str, engine: Engine, tmp_path: 
     assert (report.uploads, report.leftovers) == ((1, 0) if stays else (0, 1))
     expect(and_victim=False)
     assert Path(other.path).exists()
-
-
-def test_a_change_that_is_done_is_no_failure(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(uploads, "_TIDY_AFTER", 1)
-
-    def full() -> None:
-        raise StoreError("the disk is full")
-
-    monkeypatch.setattr(engine.files, "tidy", full)
-    changes = Changes(engine, tmp_path / "uploads")
-    added = changes.add(draw(tmp_path / "a.png", 99).read_bytes(), "a.png", None, {})
-    changes.delete(added.id)
-    assert len(engine.files) == COUNT
-    assert caplog.text.count("the disk is full") == 2
 
 
 def test_names_of_pictures(tmp_path: Path) -> None:

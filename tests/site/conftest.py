@@ -7,9 +7,9 @@ import pytest
 from limner.data.records import Dataset
 from limner.inference.trained import load_model
 from limner.search.index_dataset import index_dataset
-from limner.search.store_files import StoreFiles
 from limner.site import write
 from limner.site.libraries import RUNTIME
+from limner.store.files import StoreFiles
 from tests.site.npm import drawn
 
 

@@ -9,11 +9,12 @@ import pytest
 from PIL import Image
 
 from limner.errors import SettingsError, StoreError
-from limner.search.erase import erase
 from limner.search.foreign_vectors import index_vectors, read_vectors, store_of_vectors
-from limner.search.store_files import StoreFiles
 from limner.site import write, write_site
 from limner.site.tower import TOWERS
+from limner.store.contents import thumbnails
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
 
 pytest.importorskip("onnxscript")
 pytest.importorskip("onnxruntime")
@@ -74,14 +75,14 @@ def test_deleted_and_erased_pictures_never_come_along(toy_store: Path, runtime: 
     store = StoreFiles.open(toy_store)
     keys = store.snapshot().keys
     gone = [store.entry(key) for key in keys[:2]]
-    thumbnails = store.thumbnails(keys[:2])
+    small = thumbnails(store, keys[:2])
     store.delete(keys[:1])
     erase(store, keys[1:2])
     out = tmp_path / "site"
     write_site(toy_store, out, runtime=[runtime], full_pictures=True, tower="int8")
     assert len(pictures_of(out)) == 34
     content = files_of(out)
-    for entry, thumbnail in zip(gone, thumbnails, strict=True):
+    for entry, thumbnail in zip(gone, small, strict=True):
         assert entry is not None
         assert Path(entry.path).name not in pictures_of(out)
         assert thumbnail not in content.values()
@@ -92,7 +93,7 @@ def test_a_picture_that_is_erased_meanwhile_leaves_with_it(
 ) -> None:
     store = StoreFiles.open(toy_store)
     key = store.snapshot().keys[3]
-    entry, thumbnail = store.entry(key), store.thumbnails([key])[0]
+    entry, thumbnail = store.entry(key), thumbnails(store, [key])[0]
     assert entry is not None
 
     def erase_it(what: str, done: int, total: int) -> None:

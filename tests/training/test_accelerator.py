@@ -42,7 +42,7 @@ def test_a_run_trains_and_encodes_as_on_the_cpu(
     sentences = [sentence for record in toys.records for sentence in record.sentences]
     np.testing.assert_allclose(there.encode_images(pictures), here.encode_images(pictures), atol=2e-3)
     np.testing.assert_allclose(there.encode_texts(sentences), here.encode_texts(sentences), atol=2e-3)
-    on_gpu, on_cpu = (evaluate_run(run, toys.split("test"), "test").to_dict() for run in (there, here))
+    on_gpu, on_cpu = (evaluate_run(run, toys.split("test"), "test").model_dump() for run in (there, here))
     for direction in ("image_to_text", "text_to_image"):
         assert on_gpu[direction]["mAP"] == pytest.approx(on_cpu[direction]["mAP"], abs=8)
 

@@ -80,7 +80,7 @@ def test_checkpoints_are_merged_and_the_towers_change_in_rank_alone(pair: Path, 
 
 def test_what_is_loaded_is_what_was_validated(toys: Dataset, whole: Path) -> None:
     run = limner.load(whole, device="cpu", precision="fp32")
-    measured = evaluate_run(run, toys.split("val"), "val").to_dict()
+    measured = evaluate_run(run, toys.split("val"), "val").model_dump()
     selected = run.description["selected"]
     for direction in ("image_to_text", "text_to_image"):
         for measure in ("R@1", "R@5", "mAP"):

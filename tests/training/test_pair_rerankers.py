@@ -25,7 +25,7 @@ from limner.recipes.change import change, start_from
 from limner.recipes.registry import get_recipe
 from limner.search.index import index_pictures
 from limner.search.store import open_store
-from limner.search.store_files import store_for
+from limner.store.files import store_for
 from limner.training.loop import train
 from limner.training.objective import Objective, TrainingBatch
 from limner.training.prepare import prepare

@@ -25,11 +25,11 @@ KEYS = ("R@1", "R@5", "R@10", "mAP")
 
 def _report() -> Report:
     return Report(
-        "validation",
-        "val",
-        {},
-        dict(zip(KEYS, (1.0, 2.0, 4.0, 64.0), strict=True)),
-        dict(zip(KEYS, (8.0, 16.0, 32.0, 128.0), strict=True)),
+        protocol="validation",
+        split="val",
+        counts={},
+        image_to_text=dict(zip(KEYS, (1.0, 2.0, 4.0, 64.0), strict=True)),
+        text_to_image=dict(zip(KEYS, (8.0, 16.0, 32.0, 128.0), strict=True)),
     )
 
 
@@ -91,7 +91,7 @@ def test_cached_features_measure_what_pixels_measure(prepared: Prepared) -> None
     from_maps = validate(prepared, encoding, maps)
     assert from_maps.text_to_image["mAP"] == pytest.approx(direct.text_to_image["mAP"], abs=100 / 14)
     only_two = validate(prepared, encoding, np.array(pooled[:, :2]))
-    assert only_two.to_dict() == cached.to_dict()
+    assert only_two.model_dump() == cached.model_dump()
 
 
 def test_mode_of_the_network_is_kept(prepared: Prepared) -> None:

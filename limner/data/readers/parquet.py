@@ -17,6 +17,7 @@ from limner.data.readers.shards import plain_values, read_shards, shard_files
 from limner.data.readers.unpacking import Sample
 from limner.data.records import Dataset
 from limner.errors import DataError
+from limner.tables import require_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +36,7 @@ def read_parquet(path: Path, source: str) -> Dataset:
     """Read the shards of a folder, those of a pattern, or one file.
 
     Raises `DataError` for shards that are missing or no Parquet, without a column of pictures or of captions, and for
-    rows without a picture, naming the shard and the row.
+    rows without a picture, naming the shard and the row; `SettingsError` without pyarrow.
     """
     files = shard_files(path, ENDINGS, "a Parquet file")
     column = _same_column(files)
@@ -111,6 +112,7 @@ def _batches(file: Path, shard: "pq.ParquetFile", columns: list[str]) -> Iterato
 
 
 def _opened(file: Path) -> "pq.ParquetFile":
+    require_pyarrow(f"{file}: a Parquet file")
     import pyarrow.parquet as pq
 
     try:

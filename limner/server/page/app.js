@@ -1,15 +1,6 @@
 // The page: the address says what is searched for and which result is open; everything else follows from it.
 
-import {
-  hasToken,
-  info as askInfo,
-  items,
-  keepToken,
-  item,
-  Problem,
-  sentences as askSentences,
-  setToken,
-} from "./api.js";
+import { hasToken, info as askInfo, keepToken, Problem, setToken } from "./api.js";
 import {
   asksSomething,
   forgetPictures,
@@ -22,7 +13,8 @@ import {
   wasOpenedHere,
   writeAddress,
 } from "./address.js";
-import { byId, h } from "./elements.js";
+import { byId, onLink } from "./elements.js";
+import { startLanguage, startTheme } from "./appearance.js";
 import { hideBench, say, showBench, startBench } from "./bench.js";
 import {
   choose,
@@ -37,8 +29,11 @@ import {
 import { buildFilters, clearFilters, fillFilters, startFilters } from "./filters.js";
 import { fillForm, focusText, startForm, typed } from "./form.js";
 import { readPicture } from "./given-picture.js";
-import { currentLanguage, LANGUAGES, setLanguage, t, translate } from "./language.js";
-import { firstHits, goOn, LAST_OFFSET, PART } from "./list.js";
+import { describing, goneOf, somePictures } from "./glimpses.js";
+import { startKeys } from "./keys.js";
+import { t, translate } from "./language.js";
+import { firstHits, goOn, PART } from "./list.js";
+import { hideList, sayAwaited, sayChoices, sayList, sayStock, sayStore } from "./list-told.js";
 import { forgetMany, showRows, startMany } from "./many.js";
 import {
   clearMarks,
@@ -48,13 +43,13 @@ import {
   MARKS,
   openMarks,
   searchKey,
-  sentMarks,
   setMark,
   setNote,
   undo,
 } from "./marks.js";
 import * as notices from "./notices.js";
 import { beginParts, findPlace, placeNow, showStart, startPlace } from "./place.js";
+import { bodyOf, NO_FILTERS, NOTHING } from "./question.js";
 import {
   addHits,
   clearHits,
@@ -70,24 +65,6 @@ import {
 import { closeViewer, openViewer, showJudgement, shownInViewer, startViewer } from "./viewer.js";
 
 const PATIENCE = 180; // ms before anything shows that an answer is awaited
-const STARTS = 12; // pictures of the store on the first visit
-const DESCRIBING = 3; // sentences beside the pictures that are like one
-const NO_FILTERS = { where: [], after: "", before: "" };
-const NOTHING = {
-  text: "",
-  like: "",
-  picture: "",
-  weight: 0.5,
-  k: PART,
-  at: "",
-  group: "",
-  marked: false,
-  plain: false,
-  ranks: false,
-  view: "",
-  ...NO_FILTERS,
-};
-
 let state = readAddress();
 let shown = null; // the state whose answer is on the page
 let answer = null;
@@ -122,8 +99,7 @@ async function refresh({ again = false, unsent = false } = {}) {
   const subject = state.text || (asksSomething(state) ? t("likeAPicture") : "");
   document.title = subject ? `${subject} · limner` : "limner";
   showRanks(state.ranks);
-  byId("ranks").setAttribute("aria-pressed", state.ranks);
-  byId("embedding-order").setAttribute("aria-pressed", state.plain);
+  sayChoices(state);
   if (fresh && state.open === "") closeViewer();
   if (fresh) closeCompare();
   if (fresh && !(await find())) return;
@@ -167,19 +143,14 @@ async function find() {
 /** Searches; marks of pictures that the store holds no more are taken away, and it searches once more. */
 async function searchWithMarks(asked, signal) {
   const first = () => {
-    list = { body: requestOf(asked), going: null };
+    list = { body: bodyOf(asked), going: null };
     return firstHits(list.body, asked.k, store.max_k, signal);
   };
   try {
     return await first();
   } catch (problem) {
     if (problem.status !== 404 || !list.body.marks) throw problem;
-    const gone = [];
-    for (const id of Object.keys(list.body.marks))
-      await item(id, signal).catch((error) => {
-        if (error.status !== 404) throw error;
-        gone.push(id);
-      });
+    const gone = await goneOf(Object.keys(list.body.marks), signal);
     if (!gone.length) throw problem;
     dropMarks(asked, gone);
     say(t("markedGone", { n: gone.length }));
@@ -212,33 +183,8 @@ async function loadStore(signal) {
   keepToken();
   openMarks(store.id, hasToken());
   buildFilters(store);
-  sayStock(store.pictures);
-  byId("model").textContent = [store.model.system, store.model.fingerprint?.slice(0, 8)]
-    .filter(Boolean)
-    .join(" · ");
-  byId("refine").hidden = store.pictures === 0;
+  sayStore(store);
   byId("forget").hidden = !hasToken();
-}
-
-const sayStock = (number) => (byId("stock").textContent = t("pictures", { n: number }));
-
-function requestOf(asked) {
-  const picture = keptPicture(asked.picture);
-  const marks = asked.marked ? sentMarks(asked) : {};
-  const time = (value) => (value ? (value.length === 16 ? `${value}:00` : value) : null);
-  return {
-    text: asked.text || null,
-    image: picture?.base64 ?? null,
-    like: picture ? null : asked.like || null,
-    // untouched: the server reads both as one sentence where its model has learnt that
-    text_weight: asked.weight === NOTHING.weight ? null : asked.weight,
-    where: asked.where,
-    after: time(asked.after),
-    before: time(asked.before),
-    group: asked.group || null,
-    ...(Object.keys(marks).length ? { marks } : {}),
-    ...(asked.plain ? { rerank: 0 } : {}),
-  };
 }
 
 function showAnswer(asked, found) {
@@ -248,37 +194,11 @@ function showAnswer(asked, found) {
   showHits(found, judged(asked));
   showBench(asked, found);
   keepChosen(shown && sameQuestion(asked, shown) ? found.hits : []);
-  sayList(asked);
+  sayList(answer, asked, list.body, store);
   sayStock(found.total);
-  const notice = byId("notice");
-  if (found.total === 0) notice.replaceChildren(notices.emptyStore());
-  else if (found.matching === 0)
-    notice.replaceChildren(notices.nothingPasses(found.total, () => go(NO_FILTERS)));
-  else if (found.hits.length === 0) notice.replaceChildren(notices.nothingFound());
-  else if (found.good === false) notice.replaceChildren(notices.noGoodMatch(found));
-  else notice.replaceChildren();
-  if (found.unknown?.length) notice.prepend(notices.leftOut(found.unknown));
-  if (found.unread?.length) notice.prepend(notices.cutOff(found.unread));
-  if (asked.picture && !keptPicture(asked.picture)) notice.prepend(notices.pictureLost());
-}
-
-/** How many results there are: said each time that there are more. */
-function sayList(asked) {
-  const { hits, matching, total, complete } = answer;
-  const number = hits.length;
-  const left = Object.keys(list.body.marks ?? {}).length;
-  const best = t(matching < total - left ? "bestPassing" : "bestOf", { n: number, matching, total });
-  // Only where a reranker has ordered this answer, or would have: not for marks and pictures.
-  const alone = asked.text && !asked.like && !keptPicture(asked.picture) && !left;
-  const plain = alone && asked.plain && store.reranks;
-  const told = [best, left && t("byMarks", { n: left }), plain && t("notReranked")].filter(Boolean).join(", ");
-  byId("status").textContent = number ? told : t("noResults");
-  byId("embedding-order").hidden = !plain && !hits.some((hit) => hit.confidence != null);
-  byId("more").hidden = complete || !number;
-  // Not for groups, either: those have no rank of before.
-  byId("ranks").hidden = !hits.some((hit) => hit.rank_before != null);
-  byId("list-end").hidden = !complete || number <= PART;
-  byId("list-end").textContent = t(number > LAST_OFFSET ? "listMost" : "listEnd", { n: number });
+  const about = notices.aboutAnswer(found, () => go(NO_FILTERS));
+  if (asked.picture && !keptPicture(asked.picture)) about.unshift(notices.pictureLost());
+  byId("notice").replaceChildren(...about);
 }
 
 /** The next part of the list; resolves to whether it came, and no search in between. */
@@ -288,16 +208,12 @@ async function nextPart() {
   const mine = list;
   mine.question = new AbortController();
   mine.going = addPart(mine);
-  byId("results").setAttribute("aria-busy", "true");
-  byId("more").setAttribute("aria-disabled", "true");
+  sayAwaited(true);
   try {
     return await mine.going;
   } finally {
     mine.going = null;
-    if (list === mine) {
-      byId("results").removeAttribute("aria-busy");
-      byId("more").removeAttribute("aria-disabled");
-    }
+    if (list === mine) sayAwaited(false);
   }
 }
 
@@ -314,7 +230,7 @@ async function addPart({ body, question }) {
     } else addHits(found, before, judged(state));
     showBench(state, found);
     if (found.renewed) keepChosen(found.hits);
-    sayList(state);
+    sayList(answer, state, list.body, store);
     keepPlace();
     return true;
   } catch (problem) {
@@ -354,16 +270,8 @@ function goBackThere() {
 
 /** Sentences of the store beside the pictures that are like one. */
 async function describe(asked) {
-  const picture = keptPicture(asked.picture);
-  if (!store.sentences || !(picture || asked.like)) return;
-  const body = picture ? { image: picture.base64 } : { like: asked.like };
-  try {
-    const found = await askSentences({ ...body, k: DESCRIBING });
-    const texts = [...new Set(found.sentences.map(({ text }) => text))];
-    if (texts.length && sameSearch(asked, state)) byId("notice").append(notices.described(texts, byText));
-  } catch {
-    // The pictures are there without them.
-  }
+  const texts = store.sentences ? await describing(asked) : [];
+  if (texts.length && sameSearch(asked, state)) byId("notice").append(notices.described(texts, byText));
 }
 
 const byText = (text) => go({ text, like: "", picture: "" });
@@ -371,46 +279,34 @@ const byText = (text) => go({ text, like: "", picture: "" });
 async function showWelcome(asked, signal) {
   answer = null;
   hideBench();
-  let pictures = [];
-  if (store.pictures > 0) {
-    const offset = asked.where.length ? 0 : Math.floor(Math.random() * Math.max(0, store.pictures - STARTS));
-    pictures = await items(offset, STARTS, asked.where, signal).then(
-      (page) => page.items,
-      (error) => {
-        if (error.name === "AbortError" || error.status === 401) throw error;
-        return []; // the page works without them
-      },
-    );
-  }
+  const pictures = await somePictures(store, asked.where, signal);
   signal.throwIfAborted();
   document.body.dataset.state = "idle";
   clearHits();
-  byId("status").textContent = "";
-  hideEnd();
+  hideList();
   const doing = { onText: byText, onSimilar: similar };
-  byId("notice").replaceChildren(
-    store.pictures ? notices.welcome(pictures, store.examples, doing) : notices.emptyStore(),
-  );
+  const first = store.pictures ? notices.welcome(pictures, store.examples, doing) : notices.emptyStore();
+  byId("notice").replaceChildren(first);
   if (asked.picture) byId("notice").prepend(notices.pictureLost());
 }
 
-function showProblem(problem) {
-  shown = null;
-  answer = null;
+function clearPage() {
+  shown = answer = null;
   hideBench();
   clearHits();
   closeViewer();
-  byId("status").textContent = "";
   endList();
-  hideEnd();
+  hideList();
+}
+
+function showProblem(problem) {
+  clearPage();
   document.body.dataset.state = "results";
   if (!(problem instanceof Problem)) console.error(problem);
   const known = problem instanceof Problem ? problem : new Problem(500, t("pageFailed"), String(problem));
   if (known.status === 401) askToken();
   else byId("notice").replaceChildren(notices.trouble(known, () => refresh({ again: true })));
 }
-
-const hideEnd = () => ["more", "list-end", "ranks", "embedding-order"].forEach((id) => (byId(id).hidden = true));
 
 function askToken() {
   const form = notices.tokenForm(hasToken(), (token) => {
@@ -427,18 +323,13 @@ function askToken() {
 function forget() {
   forgetMarks();
   forgetMany();
-  hideBench();
   say("");
   setToken("");
   forgetPictures();
-  closeViewer();
-  clearHits();
   clearFilters();
-  for (const id of ["stock", "model", "status"]) byId(id).textContent = "";
-  byId("refine").hidden = true;
-  endList();
-  hideEnd();
-  store = shown = answer = null;
+  sayStore(null);
+  clearPage();
+  store = null;
   go(NOTHING, { replace: true });
 }
 
@@ -539,11 +430,7 @@ startMany({
   onOpen: (text, id) => go({ ...NOTHING, text, open: id }),
   onProblem: (problem) => problem.status === 401 && (showProblem(problem), true),
 });
-byId("to-many").addEventListener("click", (event) => {
-  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-  event.preventDefault();
-  go({ ...NOTHING, view: "many" });
-});
+onLink("#to-many", () => go({ ...NOTHING, view: "many" }));
 startViewer({
   onClose: () => {
     if (goingBack) return;
@@ -578,64 +465,21 @@ window.addEventListener("pagehide", keepPlace);
 byId("ranks").addEventListener("click", () => go({ ranks: !state.ranks }, { replace: true }));
 byId("embedding-order").addEventListener("click", () => go({ plain: !state.plain }));
 byId("forget").addEventListener("click", forget);
-document.querySelector(".brand").addEventListener("click", (event) => {
-  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-  event.preventDefault();
-  go(NOTHING);
-});
-document.addEventListener("keydown", (event) => {
-  const busy = event.target.closest?.("input, textarea, select, dialog");
-  if (busy || event.altKey || event.ctrlKey || event.metaKey) return;
-  if (event.key === "/") {
-    event.preventDefault();
-    focusText();
-  } else if (event.key.toLowerCase() === "u" && answer) {
-    event.preventDefault();
-    takeBack();
-  } else if (event.key === "C") {
-    event.preventDefault();
-    compare();
-  }
-});
-byId("text").addEventListener("keydown", (event) => {
-  if (event.key === "ArrowDown" && holdsCards() && event.target.selectionEnd === event.target.value.length) {
-    event.preventDefault();
-    focusCard(answer?.hits[0]?.id);
-  }
+onLink(".brand", () => go(NOTHING));
+startKeys({
+  onText: focusText,
+  onResults: () => holdsCards() && (focusCard(answer?.hits[0]?.id), true),
+  onUndo: () => answer && (takeBack(), true),
+  onCompare: () => (compare(), true),
 });
 window.addEventListener("popstate", () => {
   goingBack = false;
   refresh();
 });
-document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // its hash is no query
-  if (holdsCards()) focusCard();
-  else byId("results").focus();
-});
+onLink(".skip", () => (holdsCards() ? focusCard() : byId("results").focus())); // its hash is no query
 
-const themes = matchMedia("(prefers-color-scheme: dark)");
-const isDark = () =>
-  (document.documentElement.dataset.theme || (themes.matches ? "dark" : "light")) === "dark";
-const sayTheme = () => byId("theme").setAttribute("aria-pressed", isDark());
-byId("theme").addEventListener("click", () => {
-  const theme = isDark() ? "light" : "dark";
-  document.documentElement.dataset.theme = theme;
-  try {
-    localStorage.setItem("limner.theme", theme);
-  } catch {
-    // Then it lasts until the page is loaded again.
-  }
-  sayTheme();
-});
-themes.addEventListener("change", sayTheme);
-sayTheme();
-
-byId("language").replaceChildren(
-  ...Object.entries(LANGUAGES).map(([value, name]) => h("option", { value, lang: value }, name)),
-);
-byId("language").value = currentLanguage();
-byId("language").addEventListener("change", async (event) => {
-  await setLanguage(event.target.value);
+startTheme();
+startLanguage(() => {
   say("");
   translate();
   showChosen();

@@ -26,3 +26,11 @@ export function icon(name) {
 export const byId = (id) => document.getElementById(id);
 
 export const spelled = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+
+/** Follows a link on the page itself; with a modifier it opens elsewhere, as links do. */
+export const onLink = (selector, act) =>
+  document.querySelector(selector).addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    act();
+  });

@@ -163,3 +163,15 @@ export function tokenForm(wasWrong, onToken) {
     wrong,
   );
 }
+
+/** What there is to say about an answer, from top to bottom. */
+export function aboutAnswer(found, onNoFilters) {
+  const about = [];
+  if (found.unread?.length) about.push(cutOff(found.unread));
+  if (found.unknown?.length) about.push(leftOut(found.unknown));
+  if (found.total === 0) about.push(emptyStore());
+  else if (found.matching === 0) about.push(nothingPasses(found.total, onNoFilters));
+  else if (found.hits.length === 0) about.push(nothingFound());
+  else if (found.good === false) about.push(noGoodMatch(found));
+  return about;
+}

@@ -3,14 +3,15 @@
 import pytest
 
 from benchmarks.torture.__main__ import PARTS
+from benchmarks.torture.nets import PARTS as NETS
 from benchmarks.torture.workshop import Workshop
 
 # where files of processes and namespaces are as Linux has them
 pytest.importorskip("resource")
 
 
-# the short form of the mutations is a test of its own, tests/search/test_mutations.py
-@pytest.mark.parametrize("part", sorted(PARTS.keys() - {"mutations"}))
+# the short forms of these are tests of their own, tests/search/test_mutations.py and test_nets.py
+@pytest.mark.parametrize("part", sorted(PARTS.keys() - NETS.keys() - {"mutations"}))
 def test_a_short_form_finds_nothing(part: str, shop: Workshop) -> None:
     outcome = PARTS[part](shop, short=True)
     assert not outcome.findings

@@ -1,0 +1,138 @@
+"""One image of a store, without its bytes."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from limner.errors import DataError
+from limner.wire import Item
+
+if TYPE_CHECKING:
+    from limner.store.rows import PictureRow
+
+LARGEST = 2**63 - 1
+"""Largest whole number that metadata may hold: other programs read JSON's numbers into 64 bits."""
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """One image file as it was when it was indexed.
+
+    - `path`: absolute; it decides the key, so that a store holds one row a file.
+    - `sha256`: hex digest of the file's bytes; `size`: bytes; `mtime`: time of its last change, nanoseconds.
+    - `taken`: when, by the camera's own clock (no time zone), or None.
+    - `identity`: whom or what it shows, or None; `metadata`: other facts, JSON values only.
+    """
+
+    path: str
+    sha256: str
+    size: int
+    mtime: int
+    taken: datetime | None = None
+    identity: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """Stable key of the row, see `key_of`."""
+        return key_of(self.path)
+
+    def to_values(self) -> tuple[str, str, str, int, int, int | None, str | None, str]:
+        """The first values of a `limner.store.rows.PictureRow`.
+
+        Raises `DataError` for broken Unicode and for metadata that JSON cannot hold.
+        """
+        try:
+            metadata = to_json(self.metadata)
+            # the name of a file may hold bytes that are not UTF-8 (lone surrogates in Python), which no store holds
+            for text in (self.path, self.identity or ""):
+                text.encode()
+        except (TypeError, ValueError):
+            raise DataError(
+                f"{self.path!a}: path, identity and metadata must be plain text and JSON, whole numbers within ±2^63"
+            ) from None
+        taken = None if self.taken is None else (self.taken - _EPOCH) // timedelta(microseconds=1)
+        return self.id, self.path, self.sha256, self.size, self.mtime, taken, self.identity, metadata
+
+    def to_item(self) -> Item:
+        """Convert to the type that the library, the server and `--json` answer with."""
+        return Item(**item_values(self.id, self.path, self.identity, self.metadata, self.taken))
+
+    @classmethod
+    def of(cls, row: "PictureRow") -> "StoredImage":
+        """Make the stored image of an engine's row."""
+        return cls(
+            row.path,
+            row.sha256,
+            row.size,
+            row.mtime,
+            time_of(row.taken),
+            row.identity,
+            json.loads(row.metadata),
+        )
+
+
+def time_of(taken: int | None) -> datetime | None:
+    """The time of a `limner.store.rows.PictureRow`."""
+    return None if taken is None else _EPOCH + timedelta(microseconds=taken)
+
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+def item_values(
+    key: str, path: str, identity: str | None, metadata: Mapping[str, Any], taken: datetime | None
+) -> dict[str, Any]:
+    """The fields that a hit and an item share."""
+    place = Path(path)
+    return {
+        "id": key,
+        "name": place.name,
+        "path": place,
+        "identity": identity,
+        "metadata": metadata,
+        "taken": taken,
+    }
+
+
+def key_of(path: str) -> str:
+    """Key of an image by its absolute path: a digest, 32 hex digits."""
+    # a digest and not the path: keys stand in URLs and in SQL, and must tell nothing of this machine. 128 bits: of a
+    # billion images two have the same key with a probability of 1e-21
+    return hashlib.sha256(path.encode()).hexdigest()[:32]
+
+
+def keys_of(paths: Iterable[str]) -> list[str]:
+    """Keys of images; without those whose names are not UTF-8, which no store holds."""
+    return [key_of(path) for path in paths if path == path.encode(errors="ignore").decode()]
+
+
+def to_json(metadata: Mapping[str, Any]) -> str:
+    """Write metadata as the store keeps them: one spelling for equal values.
+
+    Raises `ValueError` for text that is not Unicode, NaN, infinity and whole numbers beyond ±2^63, `TypeError` for
+    values that JSON does not have.
+    """
+    try:
+        _check_size(metadata)
+        # sorted: indexing again tells by this text whether the facts have changed
+        # allow_nan: Python writes NaN, which no JSON parser of a browser reads
+        text = json.dumps(dict(metadata), sort_keys=True, ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    # json.dumps lets half of a surrogate pair through, UTF-8 does not
+    text.encode()
+    return text
+
+
+def _check_size(value: Any) -> None:
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise ValueError("a whole number beyond 64 bits")
+    for element in (
+        value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    ):
+        _check_size(element)

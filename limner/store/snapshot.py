@@ -1,0 +1,353 @@
+"""A store's rows at one moment, in memory, searched exactly."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from limner.conditions import Condition
+from limner.errors import SearchTimeoutError, StoreError, UnknownPictureError
+from limner.store.digests import row_digest, total_of, vector_sums
+from limner.store.entry import item_values
+from limner.store.metadata_index import MetadataIndex
+from limner.store.path import StorePath
+from limner.store.rows import PictureRow, Reading, SentenceRow
+from limner.store.vectors import Vectors
+from limner.types import ImageSource
+from limner.wire import Hit, Item
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Facts of images, row by row in the order of their paths; texts of fixed length without an object for each."""
+
+    ids: np.ndarray
+    sha256: np.ndarray
+    paths: list[str]
+    identities: list[str | None]
+    metadata: list[str]
+    """JSON; images of equal metadata share one text."""
+    taken: np.ndarray
+    """Microseconds by the camera's own clock, NaT where no time is known."""
+    numbers: Int[np.ndarray, " rows"]
+    """Numbers of their bytes: other vectors have other numbers."""
+    sums: Int[np.ndarray, " rows"]
+    """Digests of their vectors (`limner.store.digests.vector_sums`)."""
+
+    @classmethod
+    def of(cls, rows: Iterable[PictureRow]) -> "Columns":
+        """Order rows by path."""
+        # column by column as they come: a hundred thousand rows would make Python's collector look at each many times
+        ids, hashes, paths, times, identities, metadata, numbers, sums = columns = [
+            list[Any]() for _ in range(8)
+        ]
+        texts: dict[str, str] = {}
+        for row in rows:
+            ids.append(row.id)
+            hashes.append(row.sha256)
+            paths.append(row.path)
+            times.append(row.taken)
+            identities.append(row.identity)
+            metadata.append(texts.setdefault(row.metadata, row.metadata))
+            numbers.append(row.number)
+            sums.append(row.vector_sum)
+        order = sorted(range(len(paths)), key=paths.__getitem__)
+        ids, hashes, paths, times, identities, metadata, numbers, sums = (
+            [column[place] for place in order] for column in columns
+        )
+        known = np.array([time is not None for time in times], bool)
+        taken = np.array([time or 0 for time in times], np.int64).astype("datetime64[us]")
+        return cls(
+            ids=np.array(ids, "S32"),
+            sha256=np.array(hashes, "S64"),
+            paths=paths,
+            identities=identities,
+            metadata=metadata,
+            taken=np.where(known, taken, np.datetime64("NaT", "us")),
+            numbers=np.array(numbers, np.int64),
+            sums=np.array(sums, np.int64),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Vectors and facts of a store, ordered by path: among equal scores the lower row has the earlier path."""
+
+    vectors: Vectors
+    columns: Columns
+    state: str = ""
+    """Name of these rows by their contents, within one store: equal rows have the same name."""
+    version: int = 0
+    """Number of the commits that had changed the images."""
+    store: str = ""
+    """Id of the store: in another one the same numbers are of other rows."""
+
+    @classmethod
+    def read(
+        cls, folder: StorePath, reading: Reading, store: str, dim: int, before: "Snapshot | None" = None
+    ) -> "Snapshot":
+        """Read all rows of one moment, compared with their digests; vectors that `before` has are taken from it.
+
+        Those of more than memory should hold are in a file (`limner.store.scratch`), to which what is new is added.
+        Raises `StoreError` for rows that are damaged, and where there is no room for the file.
+        """
+        state = reading.state("pictures")
+        digests: list[bytes] = []
+        columns = Columns.of(sound(folder, reading.pictures(), digests))
+        expect_rows(folder, digests, state.rows, state.total)
+        no_rows = np.empty(0, np.int64)
+        same, held = (no_rows, no_rows) if before is None else before.places_of(columns.numbers)
+        known = None if before is None else before.vectors
+        fresh = np.delete(np.arange(len(columns.numbers)), same)
+        vectors = Vectors.following(known, dim, same, held, fresh)
+        places = vectors.places(fresh)
+        for block, content in reading.vectors(columns.numbers[fresh]):
+            matrix = matrix_of(folder, content, dim)
+            if vector_sums(matrix) != columns.sums[fresh[block]].tolist():
+                raise damaged(folder, "a vector has changed since it was written")
+            vectors.stored[places[block]] = matrix
+        if known is not None:
+            vectors.take_codes(known, same, held)
+        return cls(vectors, columns, _state(state.rows, state.total), state.version, store)
+
+    def places_of(
+        self, numbers: Int[np.ndarray, " rows"]
+    ) -> tuple[Int[np.ndarray, " same"], Int[np.ndarray, " same"]]:
+        """Find which of some numbers of rows are of rows here, and where those rows are."""
+        row_numbers = self.columns.numbers
+        if not len(row_numbers):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        order = np.argsort(row_numbers)
+        # searchsorted answers len(own) for a number above all of them; the comparison finds such rows out
+        places = order[np.minimum(np.searchsorted(row_numbers, numbers, sorter=order), len(row_numbers) - 1)]
+        same = np.flatnonzero(row_numbers[places] == numbers)
+        return same, places[same]
+
+    @property
+    def matrix(self) -> Float[np.ndarray, "images dim"]:
+        """Embeddings of all images, a row each: for a few take `vectors[rows]`, which copies no others on disk."""
+        return self.vectors.matrix
+
+    def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[Hit]:
+        """Find the k best rows by dot product, best first; equal scores by path."""
+        return self.hits(*self.vectors.first(query, k))
+
+    def hits(
+        self,
+        rows: Int[np.ndarray, " best"],
+        scores: Float[np.ndarray, " best"],
+        *,
+        groups: Sequence[int | None] | None = None,
+        confidences: Sequence[float | None] | None = None,
+        probabilities: Sequence[float | None] | None = None,
+        first_rank: int = 1,
+        before: Sequence[int | None] | None = None,
+    ) -> list[Hit]:
+        """Make hits of rows, ranked in the order given, with groups, confidences, probabilities and ranks before."""
+        unknown = [None] * len(rows)
+        known = zip(
+            scores,
+            groups or unknown,
+            confidences or unknown,
+            probabilities or unknown,
+            before or unknown,
+            strict=True,
+        )
+        return [
+            Hit(
+                **item,
+                rank=rank,
+                score=float(score),
+                group=group,
+                confidence=confidence,
+                probability=probability,
+                rank_before=was,
+            )
+            for rank, (item, (score, group, confidence, probability, was)) in enumerate(
+                zip(self._told(rows), known, strict=True), start=first_rank
+            )
+        ]
+
+    def items(self, rows: Int[np.ndarray, " some"]) -> list[Item]:
+        """Make items of rows, in the order given."""
+        return [Item(**item) for item in self._told(rows)]
+
+    def _told(self, rows: Int[np.ndarray, " some"]) -> list[dict[str, Any]]:
+        """The fields that a hit and an item share."""
+        own = self.columns
+        return [
+            item_values(
+                own.ids[row].decode(),
+                own.paths[row],
+                own.identities[row],
+                json.loads(own.metadata[row]),
+                own.taken[row].item(),
+            )
+            for row in np.asarray(rows).tolist()
+        ]
+
+    # each is made when somebody asks for it: a search needs no list of 100,000 strings. cached_property writes past
+    # `frozen` into __dict__, so this class cannot have slots
+    @cached_property
+    def keys(self) -> list[str]:
+        """Keys of the images, row by row."""
+        return self.keys_of(self._every)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The row of each key, to look for many; `row` finds one."""
+        return {key: row for row, key in enumerate(self.keys)}
+
+    def row(self, key: str) -> int | None:
+        """The row of a key; None if no row has it."""
+        # a dict of two million would take a second and 200 MB; a comparison of all takes 20 ms
+        found = np.flatnonzero(self.columns.ids == key.encode("utf-8", "replace"))
+        return int(found[0]) if len(key) == 32 and len(found) else None
+
+    def expect_row(self, key: str) -> int:
+        """The row of a key. Raises `UnknownPictureError`."""
+        row = self.row(key)
+        if row is None:
+            raise UnknownPictureError(f"the store holds no picture {key[:64]!a}")
+        return row
+
+    def keys_of(self, rows: Int[np.ndarray, " some"]) -> list[str]:
+        """Keys of some rows, in the order given."""
+        return [key.decode() for key in self.columns.ids[rows].tolist()]
+
+    def rows_of(self, image: ImageSource | None) -> list[int]:
+        """Rows of the images whose file this is, by its content; [] for an image that is no file."""
+        if isinstance(image, str | Path):
+            with Path(image).open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        elif isinstance(image, bytes):
+            digest = hashlib.sha256(image).hexdigest()
+        else:
+            return []
+        return np.flatnonzero(self.columns.sha256 == digest.encode()).tolist()
+
+    @cached_property
+    def _every(self) -> Int[np.ndarray, " rows"]:
+        rows = np.arange(len(self.vectors))
+        # all queries without conditions share it
+        rows.flags.writeable = False
+        return rows
+
+    @cached_property
+    def metadata(self) -> MetadataIndex:
+        """The metadata that conditions are tested against."""
+        own = self.columns
+        values = {"path": own.paths, "identity": own.identities, "taken": own.taken}
+        return MetadataIndex(own.metadata, values)
+
+    def meeting(
+        self,
+        conditions: Sequence[Condition],
+        after: datetime | None = None,
+        before: datetime | None = None,
+        until: float | None = None,
+    ) -> Int[np.ndarray, " matching"]:
+        """Find the rows that meet every condition and were taken at or after `after` and before `before`.
+
+        Raises `SearchTimeoutError` after `until`.
+        """
+        if not conditions and after is None and before is None:
+            return self._every
+        holds = np.ones(len(self.vectors), bool)
+        for condition in conditions:
+            # the first time a condition is tested on 200,000 rows takes up to 0.7 s
+            check_time(until)
+            holds &= self.metadata.meeting(condition)
+        if after is not None or before is not None:
+            taken = self.columns.taken
+            if after is not None:
+                # NaT is neither before nor after: images without a time are left out. Cameras have no zone
+                holds &= taken >= np.datetime64(after.replace(tzinfo=None))
+            if before is not None:
+                holds &= taken < np.datetime64(before.replace(tzinfo=None))
+        return np.flatnonzero(holds)
+
+
+def without(rows: Int[np.ndarray, " rows"], some: Sequence[int]) -> Int[np.ndarray, " left"]:
+    """Leave some rows out of rows in ascending order."""
+    # numpy's `isin` would compare each row
+    places = np.searchsorted(rows, some)
+    there = places[
+        [place < len(rows) and rows[place] == row for place, row in zip(places, some, strict=True)]
+    ]
+    return np.delete(rows, there) if len(there) else rows
+
+
+def _state(rows: int, total: int) -> str:
+    # a digest of the sum: clients get it, and a sum of one row would be that row's digest
+    return hashlib.blake2b(f"{rows} {total}".encode(), digest_size=8).hexdigest()
+
+
+def sound(
+    folder: StorePath, rows: Iterable[PictureRow], digests: list[bytes] | None = None
+) -> Iterator[PictureRow]:
+    """Rows, each compared with its digest, which is added to `digests`. Raises `StoreError` for a damaged row."""
+    for row in rows:
+        if row_digest(row[:-1]) != row.digest:
+            raise damaged(folder, "a row has changed since it was written")
+        if digests is not None:
+            digests.append(row.digest)
+        yield row
+
+
+def sound_sentences(
+    folder: StorePath, sentences: Iterable[tuple[SentenceRow, bytes]]
+) -> Iterator[tuple[SentenceRow, bytes]]:
+    """Sentences, each compared with its digest; of its vector only the type. Raises `StoreError`."""
+    for row, vector in sentences:
+        if row_digest(row[:-1]) != row.digest or not isinstance(vector, bytes):
+            raise damaged(folder, "a sentence has changed since it was written")
+        yield row, vector
+
+
+def expect_rows(folder: StorePath, digests: Sequence[bytes], count: int, total: int) -> None:
+    """Compare the digests of all rows with the number and the sum that their last commit left. Raises `StoreError`."""
+    if len(digests) != count or total_of(digests) != total:
+        raise damaged(folder, f"its {len(digests)} rows are not those of its last commit")
+
+
+def read_vectors(
+    folder: StorePath, reading: Reading, rows: Sequence[PictureRow], dim: int
+) -> Float[np.ndarray, "rows dim"]:
+    """Vectors of some rows, in order, compared with their digests. Raises `StoreError`."""
+    found = np.empty((len(rows), dim), np.float32)
+    for places, contents in reading.vectors(np.array([row.number for row in rows], np.int64)):
+        found[places] = matrix_of(folder, contents, dim)
+    if vector_sums(found) != [row.vector_sum for row in rows]:
+        raise damaged(folder, "a vector has changed since it was written")
+    return found
+
+
+def matrix_of(folder: StorePath, contents: Sequence[bytes], dim: int) -> Float[np.ndarray, "rows dim"]:
+    """Vectors of their bytes, whose digests tell the rest. Raises `StoreError` for another number of bytes."""
+    content = b"".join(contents)
+    if len(content) != 4 * dim * len(contents):
+        raise damaged(folder, "a vector has another width")
+    rows: Float[np.ndarray, "rows dim"] = np.frombuffer(content, "<f4").reshape(-1, dim)
+    return rows
+
+
+def damaged(folder: StorePath, reason: str) -> StoreError:
+    """The error for what has changed since it was written."""
+    return StoreError(f"{folder}: is damaged ({reason}); look at it with `limner store verify`", "damaged")
+
+
+def check_time(until: float | None) -> None:
+    """Raise `SearchTimeoutError` after a time of `time.monotonic()`; None = no limit."""
+    if until is not None and time.monotonic() > until:
+        raise SearchTimeoutError(
+            "the search took longer than it may; re-rank fewer, give fewer conditions, or try again"
+        )

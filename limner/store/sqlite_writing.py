@@ -1,0 +1,212 @@
+"""Changing a store's SQLite file in one transaction."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from limner.store.digests import SIZE, known, row_digest, total_of, total_without, vector_sums
+from limner.store.entry import StoredImage
+from limner.store.rows import Picture, PictureRow, State, contents_of, picture_row, same_contents
+from limner.store.sqlite_file import PICTURE, SENTENCE, begin, commit, damaged, of_some, told
+from limner.store.sqlite_reading import SqliteReading, state_of
+
+
+class SqliteWriting:
+    """One change, see `limner.store.rows.Writing`."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+        self._folder, self._connection = folder, connection
+        self.pending = 0
+        self._states: dict[str, State] = {}
+
+    def add(self, pictures: Sequence[Picture]) -> None:
+        """See `Writing.add`."""
+        with self._changing("pictures") as connection:
+            self._remove([picture.image.id for picture in pictures])
+            (number,) = connection.execute(
+                "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name='vectors'"
+            ).fetchone()
+            numbers = range(number + 1, number + 1 + len(pictures))
+            sums = vector_sums(np.stack([one.vector for one in pictures])) if pictures else []
+            contents = [contents_of(one) for one in pictures]
+            connection.executemany(
+                "INSERT INTO vectors VALUES (?, ?)",
+                zip(numbers, (content[0] for content in contents), strict=True),
+            )
+            for place, table in ((1, "thumbnails"), (2, "regions")):
+                held = [(n, one[place]) for n, one in zip(numbers, contents, strict=True) if one[place]]
+                connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", held)
+            rows = [
+                picture_row(picture.image, number, vector_sum, content[1:])
+                for picture, number, vector_sum, content in zip(
+                    pictures, numbers, sums, contents, strict=True
+                )
+            ]
+            self._insert(rows)
+            self.pending += sum(len(part or b"") for content in contents for part in content)
+
+    def update(self, images: Sequence[StoredImage]) -> None:
+        """See `Writing.update`."""
+        with self._changing("pictures"):
+            ids = [image.id for image in images]
+            before = {row.id: row for row in SqliteReading(self._folder, self._connection).pictures(ids)}
+            if gone := set(ids) - before.keys():
+                raise damaged(self._folder, f"the row of {min(gone)} is gone")
+            for row in before.values():
+                # it must not get a digest that says that it is sound
+                if row.digest != row_digest(row[:-1]):
+                    raise damaged(self._folder, f"the row of {row.id} is damaged")
+            held = [before[one] for one in ids]
+            self._forget([row.id for row in held])
+            self._insert([same_contents(image, row) for image, row in zip(images, held, strict=True)])
+
+    def delete(self, ids: Sequence[str | bytes]) -> int:
+        """See `Writing.delete`."""
+        with self._changing("pictures"):
+            paths = self._remove(ids)
+            # of a picture whose row is gone the sentences cannot be found either
+            self.delete_sentences(paths=paths)
+            return len(paths)
+
+    def add_sentences(
+        self, sentences: Sequence[tuple[str, str, str | None]], vectors: Float[np.ndarray, "sentences dim"]
+    ) -> None:
+        """See `Writing.add_sentences`."""
+        with self._changing("sentences") as connection:
+            rows = [
+                (*sentence, vector_sum)
+                for sentence, vector_sum in zip(sentences, vector_sums(vectors), strict=True)
+            ]
+            digests = [row_digest(row) for row in rows]
+            connection.executemany(
+                f"INSERT INTO sentences ({SENTENCE}, vector) VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (*row, digest, vector.tobytes())
+                    for row, digest, vector in zip(
+                        rows, digests, np.ascontiguousarray(vectors, "<f4"), strict=True
+                    )
+                ],
+            )
+            self._count("sentences", digests, [])
+
+    def delete_sentences(self, ids: Sequence[str | bytes] = (), paths: Sequence[str] = ()) -> int:
+        """See `Writing.delete_sentences`."""
+        with self._changing("sentences") as connection:
+            plain, _ = _split(paths)
+            theirs = of_some(connection, "SELECT id FROM sentences WHERE path IN", plain)
+            found = self._take("sentences", list({*ids, *(key for (key,) in theirs)}), "digest")
+            self._count("sentences", [], [digest for (digest,) in found])
+            return len(found)
+
+    def recount(self) -> None:
+        """See `Writing.recount`."""
+        for table in ("pictures", "sentences"):
+            with self._changing(table) as connection:
+                if table == "pictures":
+                    for held in ("vectors", "thumbnails", "regions"):
+                        connection.execute(
+                            f"DELETE FROM {held} WHERE number NOT IN (SELECT number FROM pictures)"
+                        )
+                digests = known(digest for (digest,) in connection.execute(f"SELECT digest FROM {table}"))
+                self._states[table] = State(self._states[table].version, len(digests), total_of(digests))
+
+    def commit(self) -> None:
+        """See `Writing.commit`."""
+        with told(self._folder):
+            if self._connection.in_transaction:
+                self._connection.executemany(
+                    "UPDATE states SET version=?, rows=?, total=? WHERE name=?",
+                    [
+                        (state.version + 1, state.rows, state.total.to_bytes(SIZE, "little"), name)
+                        for name, state in self._states.items()
+                    ],
+                )
+                commit(self._connection, self._folder)
+            self._states, self.pending = {}, 0
+
+    def abandon(self) -> None:
+        """See `Writing.abandon`."""
+        self._states, self.pending = {}, 0
+        with suppress(sqlite3.Error):
+            self._connection.rollback()
+
+    def close(self) -> None:
+        """Give the connection back; what was not committed is abandoned."""
+        with suppress(sqlite3.Error):
+            self._connection.close()
+
+    @contextmanager
+    def _changing(self, table: str) -> Iterator[sqlite3.Connection]:
+        """One step of the change, which after an error has not been made; the steps before it stay."""
+        with told(self._folder):
+            connection, before = self._connection, dict(self._states)
+            if not connection.in_transaction:
+                begin(connection, self._folder, write=True)
+            connection.execute("SAVEPOINT step")
+            try:
+                if table not in self._states:
+                    self._states[table] = state_of(connection, self._folder, table)
+                yield connection
+            except BaseException:
+                # a full disk may have ended the whole transaction
+                self._states = before if connection.in_transaction else {}
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK TO step")
+                raise
+            finally:
+                with suppress(sqlite3.Error):
+                    connection.execute("RELEASE step")
+
+    def _remove(self, ids: Sequence[str | bytes]) -> list[str]:
+        """Remove images with their bytes, and return their paths."""
+        found = self._forget(ids)
+        # the number of a damaged row could be that of another image; what is nobody's a repair takes away
+        numbers = [(row.number,) for row in found if row_digest(row[:-1]) == row.digest]
+        for table in ("vectors", "thumbnails", "regions"):
+            self._connection.executemany(f"DELETE FROM {table} WHERE number=?", numbers)
+        return [row.path for row in found]
+
+    def _forget(self, ids: Sequence[str | bytes]) -> list[PictureRow]:
+        """Remove rows of images, and return them."""
+        found = [PictureRow._make(values) for values in self._take("pictures", ids, PICTURE)]
+        self._count("pictures", [], [row.digest for row in found])
+        return found
+
+    def _take(self, table: str, ids: Sequence[str | bytes], columns: str) -> list[Any]:
+        """Remove rows by their keys, and return some columns of those that there were."""
+        found: list[Any] = []
+        plain, damaged = _split(ids)
+        # the bytes of each row's key are compared with those that are no text: no index helps, and few are damaged
+        for key, some in (("id", plain), ("CAST(id AS BLOB)", damaged)):
+            found += of_some(self._connection, f"SELECT {columns} FROM {table} WHERE {key} IN", some)
+            self._connection.executemany(f"DELETE FROM {table} WHERE {key}=?", [(one,) for one in some])
+        return found
+
+    def _insert(self, rows: list[PictureRow]) -> None:
+        marks = ", ".join("?" * len(PictureRow._fields))
+        self._connection.executemany(f"INSERT INTO pictures ({PICTURE}) VALUES ({marks})", rows)
+        self._count("pictures", [row.digest for row in rows], [])
+
+    def _count(self, table: str, more: list[bytes], less: list[Any]) -> None:
+        state = self._states[table]
+        total = total_without(known(less), total_of(more, state.total))
+        self._states[table] = State(state.version, state.rows + len(more) - len(less), total)
+
+
+def _split(values: Sequence[Any]) -> tuple[list[Any], list[bytes]]:
+    """Values that SQLite takes, and the bytes of damaged texts, which are no UTF-8."""
+    plain: list[Any] = []
+    damaged: list[bytes] = []
+    for value in values:
+        try:
+            if isinstance(value, str):
+                value.encode()
+            plain.append(value)
+        except UnicodeEncodeError:
+            damaged.append(value.encode("utf-8", "surrogateescape"))
+    return plain, damaged

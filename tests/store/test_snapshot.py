@@ -1,0 +1,74 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from limner.store.entry import StoredImage, key_of
+from limner.store.files import StoreFiles
+from limner.store.sqlite_reading import SqliteReading
+
+
+def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=3, run="run")
+    held: dict[str, np.ndarray] = {}
+    rng = np.random.default_rng(0)
+    read: list[int] = []
+    vectors_of = SqliteReading.vectors
+
+    def counted(reading: SqliteReading, numbers: np.ndarray) -> Any:
+        read.append(len(numbers))
+        return vectors_of(reading, numbers)
+
+    monkeypatch.setattr(SqliteReading, "vectors", counted)
+
+    def add(*names: str) -> None:
+        vectors = rng.standard_normal((len(names), 3)).astype(np.float32)
+        store.add([StoredImage(f"/{name}", "0" * 64, 1, 1) for name in names], vectors)
+        held.update({f"/{name}": vector for name, vector in zip(names, vectors, strict=True)})
+
+    def check(expected: int) -> None:
+        snapshot = store.snapshot()
+        assert snapshot.columns.paths == sorted(held)
+        np.testing.assert_array_equal(
+            snapshot.matrix, np.array([held[path] for path in sorted(held)]).reshape(-1, 3)
+        )
+        assert read.pop() == expected
+
+    check(0)
+    add("b", "d", "f", "a")
+    check(4)
+    add("c", "d")  # d has the same file as before, and another vector
+    check(2)
+    store.delete([key_of("/a"), key_of("/f")])
+    del held["/a"], held["/f"]
+    check(0)
+    with store.changing() as writer:
+        writer.update([StoredImage("/b", "1" * 64, 1, 1)])
+    check(0)  # other facts, and the vector of before
+    store.rows.scrub()
+    add("h")
+    check(1)
+    store.delete([key_of(path) for path in held])
+    held.clear()
+    check(0)
+    add("g")
+    check(1)
+
+
+def test_rows_that_go_while_they_are_read_are_those_of_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=3, run="run")
+    store.add([StoredImage(f"/{name}", "0" * 64, 1, 1) for name in "ab"], np.eye(3, dtype=np.float32)[:2])
+    writer = StoreFiles.open(store.folder)
+    vectors_of = SqliteReading.vectors
+
+    def late(reading: SqliteReading, numbers: np.ndarray) -> Any:
+        writer.delete([key_of("/a")])
+        return vectors_of(reading, numbers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteReading, "vectors", late)
+        assert store.snapshot().columns.paths == ["/a", "/b"]
+    assert store.snapshot().columns.paths == ["/b"]
