@@ -25,7 +25,7 @@ from limner.store.rows import PictureRow, Reading
 from limner.store.snapshot import sound
 from limner.store.traces import Traces, TraceSearch, files_below
 from limner.store.uploads import Uploads
-from limner.store_reports import ErasureReport, Remains, TraceCounts
+from limner.store_reports import ErasureReport, Remains, TraceCounts, as_text
 from limner.wire import Where
 
 
@@ -96,11 +96,14 @@ def erase(
         )
         # before the rows go: killed in between, the same call still knows whose lines these are. Servers wait for
         # the log until the rows have gone, or they would add lines of what they have found until then
-        with _forgotten(chosen, audit) as lines, files.changing() as writer:
-            writer.delete(chosen.keys)
-            writer.delete_sentences(chosen.sentences)
+        with _forgotten(chosen, audit) as lines:
+            with files.changing() as writer:
+                writer.delete(chosen.keys)
+                writer.delete_sentences(chosen.sentences)
+            # while they wait: by this text they know that what they have found may be gone
+            with _finishing(chosen):
+                files.rows.set_text(ERASURES, secrets.token_hex(8))
         with _finishing(chosen):
-            files.rows.set_text(ERASURES, secrets.token_hex(8))
             files.rows.scrub()
             if isinstance(files.folder, Path):
                 # what is removed must not come back with a power cut
@@ -296,12 +299,8 @@ def _proof(files: StoreFiles, uploads: Uploads | None, traces: Traces, tell: Pro
         kind = "a picture that no row names"
         remains += [Remains(file=f"uploads/{name}", kind=kind, count=1) for name in uploads.remains(files)]
     # a file of another program may have a name that is no UTF-8, which no answer over HTTP can hold
-    told = (one.model_copy(update={"file": _told(one.file)}) for one in remains)
+    told = (one.model_copy(update={"file": as_text(one.file)}) for one in remains)
     return {"files": len(below), "bytes": total, "found": tuple(told)}
-
-
-def _told(name: str) -> str:
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _by_kind(traces: Traces, some: Collection[bytes]) -> list[tuple[str, int]]:

@@ -74,16 +74,18 @@ class SqliteRows:
         """See `Rows.identity`."""
         with told(self.folder):
             # looked at first: what is committed in between is then found by the next look
-            face, known = self._face(), self._known
-            if known is not None and known[0] == face and not self._reads():
+            face, known, nested = self._face(), self._known, self._reads()
+            if known is not None and known[0] == face and not nested:
                 return known[1]
             with self._reading_connection() as connection:
-                # the file, too: another store may have taken the folder, with as many commits
+                # the file, too: another store may have taken the folder, with as many commits. max: None of no row
                 (store,) = connection.execute("SELECT max(text) FROM texts WHERE name='id'").fetchone()
                 found = connection.execute("SELECT version FROM states ORDER BY name")
                 status = self.path.stat()
                 identity = store, status.st_dev, status.st_ino, *(version for (version,) in found)
-            self._known = face, identity
+            # a reading's moment may be older than how the file looks now
+            if not nested:
+                self._known = face, identity
             return identity
 
     def _face(self) -> object:

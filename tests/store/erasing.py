@@ -12,6 +12,7 @@ import pytest
 from limner.search.sentences import Sentence, SentenceTable
 from limner.store.contents import region_features, thumbnails
 from limner.store.entry import StoredImage, key_of
+from limner.store.erase import ERASURES
 from limner.store.files import StoreFiles
 from limner.store.path import StorePath
 from tests.search.fake import DIM, FakeEncoder, Rows, nearest, unit, vectors_of
@@ -25,13 +26,16 @@ class Log:
     def __init__(self, files: StoreFiles, told: list[Any], left: int = 0) -> None:
         self.files, self.told, self.lines = files, told, left
         self.held: list[tuple[int, int]] = []
+        self.marks: list[str | None] = []
 
     @contextmanager
     def forgetting(self, keys: Collection[str], texts: Collection[str]) -> Iterator[int]:
         self.told.append((keys, texts))
         before = len(self.files)
+        self.marks.append(self.files.rows.text(ERASURES))
         yield 5
         self.held.append((before, len(self.files)))
+        self.marks.append(self.files.rows.text(ERASURES))
 
     def left(self, keys: Collection[str]) -> int:
         return self.lines

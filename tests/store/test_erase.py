@@ -310,6 +310,9 @@ def test_the_log_is_held_until_the_rows_have_gone_and_looked_at_then(tmp_path: P
     log = Log(files, [], left=2)
     report = erase(files, some[0].entry.id, audit=log)
     assert log.held == [(3, 2)]
+    # whoever waited for the log sees by this that what it has found may be gone
+    before, behind = log.marks
+    assert before != behind
     assert report.audit_lines == 5
     assert [(one.file, one.count) for one in report.found] == [("the audit log", 2)]
 

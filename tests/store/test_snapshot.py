@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,18 @@ def test_rows_that_go_while_they_are_read_are_those_of_the_moment(
         patch.setattr(SqliteReading, "vectors", late)
         assert store.snapshot().columns.paths == ["/a", "/b"]
     assert store.snapshot().columns.paths == ["/b"]
+
+
+def test_a_commit_beside_a_reading_is_seen_by_the_next_look(tmp_path: Path) -> None:
+    """What a reading finds is of its moment, and not of how the file looks by then."""
+    files = StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=2, run="run")
+    files.add([StoredImage("/a", "0" * 64, 1, 1)], np.eye(2, dtype=np.float32)[:1])
+    before = files.rows.identity()
+    with files.rows.reading():
+        other = StoreFiles.open(tmp_path / "store")
+        other.add([StoredImage("/b", "0" * 64, 1, 1)], np.eye(2, dtype=np.float32)[:1])
+        # a log whose last change lies back is one that may be trusted
+        os.utime(tmp_path / "store" / "store.sqlite-wal", (1, 1))
+        assert files.rows.identity() == before
+    assert files.rows.identity() != before
+    assert files.snapshot().columns.paths == ["/a", "/b"]
