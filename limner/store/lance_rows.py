@@ -337,7 +337,7 @@ class LanceWriting:
             self._remove("pictures", ids, [row.digest for row in before.values()])
             self._append("pictures", [same_contents(image, before[image.id]) for image in images])
 
-    def delete(self, ids: Sequence[str | bytes]) -> int:
+    def delete(self, ids: Sequence[Any]) -> int:
         """See `Writing.delete`."""
         with self._changing():
             found = list(self._found("pictures", ids, ["id", "path"]))
@@ -361,7 +361,7 @@ class LanceWriting:
                 [(*row, row_digest(row), content) for row, content in zip(rows, contents, strict=True)],
             )
 
-    def delete_sentences(self, ids: Sequence[str | bytes] = (), paths: Sequence[str] = ()) -> int:
+    def delete_sentences(self, ids: Sequence[Any] = (), paths: Sequence[str] = ()) -> int:
         """See `Writing.delete_sentences`."""
         with self._changing():
             by_id = self._found("sentences", ids, ["id", "digest"])
@@ -414,7 +414,7 @@ class LanceWriting:
             self._append("pictures", [row for row, _ in waiting.values()])
             self._append("contents", [(row.number, *content) for row, content in waiting.values()])
 
-    def _delete(self, ids: Sequence[str | bytes]) -> int:
+    def _delete(self, ids: Sequence[Any]) -> int:
         """Remove images with their bytes."""
         found = list(self._found("pictures", ids, ["id", "number", "digest"]))
         self._remove("pictures", [key for key, _, _ in found], [digest for *_, digest in found])

@@ -7,7 +7,7 @@ reader as a whole or not at all. One process writes at a time (`limner.store.loc
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -133,10 +133,10 @@ class Writing(Protocol):
     def update(self, images: Sequence[StoredImage]) -> None:
         """Give stored images other facts; their bytes stay. Raises `StoreError` for a row that is damaged or gone."""
 
-    def delete(self, ids: Sequence[str | bytes]) -> int:
+    def delete(self, ids: Sequence[Any]) -> int:
         """Remove images and the sentences that describe them, and return how many images there were.
 
-        A key that is damaged may be bytes.
+        A key that is damaged may be a value of any type.
         """
 
     def add_sentences(
@@ -144,7 +144,7 @@ class Writing(Protocol):
     ) -> None:
         """Add sentences by key, text and path."""
 
-    def delete_sentences(self, ids: Sequence[str | bytes] = (), paths: Sequence[str] = ()) -> int:
+    def delete_sentences(self, ids: Sequence[Any] = (), paths: Sequence[str] = ()) -> int:
         """Remove sentences of some keys and of images of some paths, and return how many there were."""
 
     def recount(self) -> None:

@@ -65,13 +65,13 @@ class SqliteWriting:
             self._forget([row.id for row in held])
             self._insert([same_contents(image, row) for image, row in zip(images, held, strict=True)])
 
-    def delete(self, ids: Sequence[str | bytes]) -> int:
+    def delete(self, ids: Sequence[Any]) -> int:
         """See `Writing.delete`."""
         with self._changing("pictures"):
-            paths = self._remove(ids)
-            # of a picture whose row is gone the sentences cannot be found either
-            self.delete_sentences(paths=paths)
-            return len(paths)
+            rows = self._remove(ids)
+            # of a picture whose row is gone or damaged the sentences cannot be found either
+            self.delete_sentences(paths=[row.path for row in rows if isinstance(row.path, str)])
+            return len(rows)
 
     def add_sentences(
         self, sentences: Sequence[tuple[str, str, str | None]], vectors: Float[np.ndarray, "sentences dim"]
@@ -94,11 +94,11 @@ class SqliteWriting:
             )
             self._count("sentences", digests, [])
 
-    def delete_sentences(self, ids: Sequence[str | bytes] = (), paths: Sequence[str] = ()) -> int:
+    def delete_sentences(self, ids: Sequence[Any] = (), paths: Sequence[str] = ()) -> int:
         """See `Writing.delete_sentences`."""
         with self._changing("sentences") as connection:
-            plain, _ = _split(paths)
-            theirs = of_some(connection, "SELECT id FROM sentences WHERE path IN", plain)
+            texts, _, _ = _by_kind(paths)
+            theirs = of_some(connection, "SELECT id FROM sentences WHERE path IN", texts)
             found = self._take("sentences", list({*ids, *(key for (key,) in theirs)}), "digest")
             self._count("sentences", [], [digest for (digest,) in found])
             return len(found)
@@ -162,27 +162,28 @@ class SqliteWriting:
                 with suppress(sqlite3.Error):
                     connection.execute("RELEASE step")
 
-    def _remove(self, ids: Sequence[str | bytes]) -> list[str]:
-        """Remove images with their bytes, and return their paths."""
+    def _remove(self, ids: Sequence[Any]) -> list[PictureRow]:
+        """Remove images with their bytes, and return their rows."""
         found = self._forget(ids)
         # the number of a damaged row could be that of another image; what is nobody's a repair takes away
         numbers = [(row.number,) for row in found if row_digest(row[:-1]) == row.digest]
         for table in ("vectors", "thumbnails", "regions"):
             self._connection.executemany(f"DELETE FROM {table} WHERE number=?", numbers)
-        return [row.path for row in found]
+        return found
 
-    def _forget(self, ids: Sequence[str | bytes]) -> list[PictureRow]:
+    def _forget(self, ids: Sequence[Any]) -> list[PictureRow]:
         """Remove rows of images, and return them."""
         found = [PictureRow._make(values) for values in self._take("pictures", ids, PICTURE)]
         self._count("pictures", [], [row.digest for row in found])
         return found
 
-    def _take(self, table: str, ids: Sequence[str | bytes], columns: str) -> list[Any]:
+    def _take(self, table: str, ids: Sequence[Any], columns: str) -> list[Any]:
         """Remove rows by their keys, and return some columns of those that there were."""
         found: list[Any] = []
-        plain, damaged = _split(ids)
-        # the bytes of each row's key are compared with those that are no text: no index helps, and few are damaged
-        for key, some in (("id", plain), ("CAST(id AS BLOB)", damaged)):
+        texts, others, damaged = _by_kind(ids)
+        # a key that is no text is compared as it is, and a text that is no UTF-8 by its bytes: no index helps, and few
+        # are damaged
+        for key, some in (("id", texts), ("+id", others), ("CAST(id AS BLOB)", damaged)):
             found += of_some(self._connection, f"SELECT {columns} FROM {table} WHERE {key} IN", some)
             self._connection.executemany(f"DELETE FROM {table} WHERE {key}=?", [(one,) for one in some])
         return found
@@ -198,15 +199,18 @@ class SqliteWriting:
         self._states[table] = State(state.version, state.rows + len(more) - len(less), total)
 
 
-def _split(values: Sequence[Any]) -> tuple[list[Any], list[bytes]]:
-    """Values that SQLite takes, and the bytes of damaged texts, which are no UTF-8."""
-    plain: list[Any] = []
+def _by_kind(values: Sequence[Any]) -> tuple[list[str], list[Any], list[bytes]]:
+    """Texts, values that are none, and the bytes of damaged texts, which are no UTF-8."""
+    texts: list[str] = []
+    others: list[Any] = []
     damaged: list[bytes] = []
     for value in values:
+        if not isinstance(value, str):
+            others.append(value)
+            continue
         try:
-            if isinstance(value, str):
-                value.encode()
-            plain.append(value)
+            value.encode()
+            texts.append(value)
         except UnicodeEncodeError:
             damaged.append(value.encode("utf-8", "surrogateescape"))
-    return plain, damaged
+    return texts, others, damaged

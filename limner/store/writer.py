@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -89,7 +90,7 @@ class StoreWriter:
         self._expect_once(entries)
         self._writing.update(entries)
 
-    def delete(self, ids: Sequence[str | bytes]) -> int:
+    def delete(self, ids: Sequence[Any]) -> int:
         """Remove images with the sentences that describe them, and return how many there were."""
         return self._writing.delete(ids)
 
@@ -100,7 +101,7 @@ class StoreWriter:
         _expect_finite(vectors)
         self._writing.add_sentences(sentences, np.asarray(vectors, np.float32))
 
-    def delete_sentences(self, ids: Sequence[str | bytes] = (), paths: Sequence[str] = ()) -> int:
+    def delete_sentences(self, ids: Sequence[Any] = (), paths: Sequence[str] = ()) -> int:
         """Remove sentences of some keys and of images of some paths, and return how many there were."""
         return self._writing.delete_sentences(ids, paths)
 

@@ -148,3 +148,19 @@ def check_mending(store: Path, name: str, refused: list[str]) -> None:
     done = repair(files, Encoder, accept_loss=True)
     assert done.applied
     assert verify(files).sound or done.beside, (name, verify(files).found)
+
+
+@pytest.mark.parametrize("value", [value for value in VALUES.values() if value != "NULL"])
+def test_a_sentence_whose_key_is_damaged_goes_with_its_picture(
+    template: Path, tmp_path: Path, value: str
+) -> None:
+    files = copied(template, tmp_path / "store")
+    with files.rows.reading() as reading:
+        first = min((row for row, _ in reading.sentences()), key=lambda row: row.id)
+    assert isinstance(files.folder, Path)
+    assert first.path is not None
+    assert plant(files.folder / "store.sqlite", "sentences", "id", value, "min")
+    files = StoreFiles.open(files.folder)
+    assert files.delete([files.entries([first.path])[first.path].id]) == 1
+    with files.rows.reading() as reading:
+        assert first.path not in {row.path for row, _ in reading.sentences()}
