@@ -71,6 +71,8 @@ def _run(given: Sequence[str]) -> int:
     try:
         # what a command gave to `typer.Exit`; 130 of a Ctrl-C, about which typer says nothing
         code = app(standalone_mode=False) or 0
+        # Python would do it on its way out, where nothing can say what became of it
+        sys.stdout.flush()
     except KeyboardInterrupt:
         code = _STOPPED
     except BrokenPipeError:
@@ -96,6 +98,7 @@ def _explained(error: Exception, given: Sequence[str]) -> int:
         return _misused(error, given)
     # not every OSError: a connection that is reset is one as well, and no mistake of the user's
     if isinstance(error, OSError) and _refused_by_system(error):
+        _drop_unwritten()
         return _complain(_refusal(error), given, kind="OSError")
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
         return _complain(_WITHOUT_TORCH, given, kind="SettingsError")
@@ -158,9 +161,17 @@ def _refusal(error: OSError) -> str:
 
 def _unread() -> int:
     """The exit code of a program that a broken pipe ends."""
-    # what is still buffered goes nowhere, or Python would complain on its way out
+    _drop_unwritten()
+    return 141
+
+
+def _drop_unwritten() -> None:
+    """Send what cannot be written nowhere, or Python would complain on its way out."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            os.dup2(nowhere, stream.fileno())
-    return 141
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError):
+                os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

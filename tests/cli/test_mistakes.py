@@ -1,6 +1,7 @@
 """What a user's mistakes look like, and what the system refuses: one line."""
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -169,24 +171,41 @@ def test_what_the_system_refuses_is_one_line(limner: Limner, monkeypatch: pytest
             raising(bug)
 
 
-@pytest.mark.parametrize("command", [("recipes", "list"), ("recipes", "show", "dual-path"), ("--help",)])
-def test_a_reader_that_has_gone_is_no_mistake(command: tuple[str, ...]) -> None:
+def written_to(file: BinaryIO, command: tuple[str, ...], buffered: str) -> subprocess.CompletedProcess[str]:
+    """A command with its output there, which Python holds back as it has it, or not."""
+    return subprocess.run(
+        [sys.executable, "-m", "limner", *command],
+        stdout=file,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"},
+    )
+
+
+@pytest.mark.parametrize("buffered", ["buffered", ""])
+@pytest.mark.parametrize(
+    "command",
+    [("recipes", "list"), ("recipes", "list", "--json"), ("recipes", "show", "dual-path"), ("--help",)],
+)
+def test_a_reader_that_has_gone_is_no_mistake(command: tuple[str, ...], buffered: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as pipe:
-        done = subprocess.run([sys.executable, "-m", "limner", *command], stdout=pipe, stderr=subprocess.PIPE)
-    assert (done.returncode, done.stderr) == (141, b"")
+        done = written_to(pipe, command, buffered)
+    assert done.returncode == 141
+    # the terms of a recipe's data are on stderr in any case
+    assert not [line for line in done.stderr.splitlines() if not line.startswith("terms of ")]
 
 
-def test_a_full_disk_behind_stdout_is_one_line() -> None:
+@pytest.mark.parametrize("buffered", ["buffered", ""])
+@pytest.mark.parametrize("command", [("recipes", "list"), ("recipes", "list", "--json")])
+def test_a_full_disk_behind_stdout_is_one_line(command: tuple[str, ...], buffered: str) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "limner", "recipes", "list"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    refused(Result(done.returncode, "", done.stderr), "limner: No space left on device;")
+        done = written_to(full, command, buffered)
+    if "--json" in command:
+        assert (done.returncode, json.loads(done.stderr)["error"]["type"]) == (2, "OSError")
+    else:
+        refused(Result(done.returncode, "", done.stderr), "limner: No space left on device;")
 
 
 def test_ctrl_c_says_that_nothing_is_lost(limner: Limner, monkeypatch: pytest.MonkeyPatch) -> None:
