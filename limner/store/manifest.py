@@ -52,8 +52,8 @@ class StoreManifest(Settings):
     """Path of the model's run folder as it was given, relative or absolute; `{store}/model` = within the store;
     `vectors:NAME` = a model that limner has not (`limner.search.foreign_vectors`)."""
     precision: Literal["fp32", "bf16"] | None = None
-    """Arithmetic of its embeddings, in which searches by a picture are encoded, too; None = not known, as of a store
-    that limner 0.1.0 made, or of vectors of others."""
+    """Arithmetic of its embeddings, in which searches by a picture are encoded, too; None = not known, as of
+    vectors of others."""
     kept_from: str | None = None
     """Absolute path of the run whose model is in the store's folder; None = the store names a run, or imported one."""
     created: str
