@@ -10,7 +10,12 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from limner.cli.main import main
+
+# as in processes that are started: sums over several threads are added in another order each time
+torch.set_num_threads(1)
 
 ROOT = Path(__file__).parents[2]
 """The checkout, which is first on the path of each process: a test's environment may hold another limner."""
@@ -67,7 +72,6 @@ def started(
         start_new_session=True,
         env={
             **os.environ,
-            # sums over several threads are added in another order each time
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
             **(environment or {}),
