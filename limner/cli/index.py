@@ -30,7 +30,7 @@ from limner.wire import IndexReport, SentencesReport
 if TYPE_CHECKING:
     from limner.data.records import Dataset
     from limner.export.exported import ExportedModel
-    from limner.inference import TrainedModel
+    from limner.inference.trained import TrainedModel
     from limner.search.batch_look import Workers
     from limner.search.sentences import Sentence
     from limner.store.files import StoreFiles

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from limner.store.rows import PictureRow, SentenceRow, State
+from limner.store.entry import PictureRow
+from limner.store.rows import SentenceRow, State
 from limner.store.sqlite_file import PICTURE, SENTENCE, damaged, of_some
 
 _BLOCK = 8192  # vectors that are read at once

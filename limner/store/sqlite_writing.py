@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from limner.store.digests import SIZE, known, row_digest, total_of, total_without, vector_sums
-from limner.store.entry import StoredImage
-from limner.store.rows import Picture, PictureRow, State, contents_of, picture_row, same_contents
+from limner.store.entry import PictureRow, StoredImage
+from limner.store.rows import Picture, State, contents_of, picture_row, same_contents
 from limner.store.sqlite_file import PICTURE, SENTENCE, begin, commit, damaged, of_some, told
 from limner.store.sqlite_reading import SqliteReading, state_of
 

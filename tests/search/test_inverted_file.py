@@ -15,9 +15,8 @@ from limner.search.approximate import proposer_for, trial
 from limner.search.engine import Engine
 from limner.search.inverted_file import DEPTHS, InvertedFile, spherical_kmeans
 from limner.store import scratch
-from limner.store.entry import StoredImage
+from limner.store.entry import PictureRow, StoredImage
 from limner.store.files import StoreFiles
-from limner.store.rows import PictureRow
 from limner.store.snapshot import Columns, Snapshot
 from limner.store.vectors import Vectors
 from tests.search.fake import DIM, FakeEncoder, unit, vectors_of

@@ -21,9 +21,8 @@ from limner.errors import (
     UnknownPictureError,
 )
 from limner.search.engine import Engine
-from limner.search.index import index
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store import Store
+from limner.search.store import Store, index
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from limner.store.files import StoreFiles
