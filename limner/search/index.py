@@ -16,14 +16,14 @@ from limner.conditions import local_time
 from limner.errors import DataError, LimnerError, SettingsError
 from limner.export.exported import ExportedModel
 from limner.search.batch_look import EncodedBatch, Looked, Task, Workers, encode_batch
-from limner.search.find_pictures import find_pictures
+from limner.search.find_pictures import FoundPictures, find_pictures
 from limner.search.image_look import Note, Seen, is_another, look_at, look_at_time
 from limner.store.entry import StoredImage, to_json
 from limner.store.files import StoreFiles
 from limner.store.kept_model import as_stored
 from limner.store.writer import StoreWriter
+from limner.store_reports import IndexReport
 from limner.types import Encoder
-from limner.wire import IndexReport
 
 _T = TypeVar("_T")
 
@@ -51,7 +51,7 @@ def check_arguments(images: bool, data: bool, split: bool, metadata: bool) -> No
 def index_pictures(
     encoder: Encoder,
     store: StoreFiles,
-    paths: Iterable[str | Path],
+    paths: Iterable[str | Path] | FoundPictures,
     *,
     metadata: Mapping[str, Mapping[str, Any]] | None = None,
     batch_size: int = 64,
@@ -85,7 +85,7 @@ def index_pictures(
     notes = notes_of(metadata or {})
     # before the first look: a second writer is refused at once, not after an hour of encoding
     with store.writing():
-        found = find_pictures(paths)
+        found = paths if isinstance(paths, FoundPictures) else find_pictures(paths)
         pictures = found.pictures
         stored = store.entries(pictures)
 

@@ -28,6 +28,7 @@ from limner.requests import (
     where_strings,
 )
 from limner.search.engine import Engine
+from limner.search.find_pictures import find_pictures
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import check_arguments, index_pictures
@@ -35,6 +36,7 @@ from limner.search.index_dataset import index_dataset
 from limner.search.metadata import read_metadata
 from limner.search.open_source import open_source, store_of
 from limner.search.query_vectors import Compose
+from limner.search.store_info import store_info
 from limner.store.calibration import calibration_for
 from limner.store.contents import thumbnails
 from limner.store.entry import StoredImage, key_of
@@ -43,14 +45,13 @@ from limner.store.files import StoreFiles
 from limner.store.kept_model import as_stored, load_source, load_stored_model
 from limner.store.manifest import IN_STORE
 from limner.store.path import StorePath, is_remote, store_path
-from limner.store_reports import ErasureReport
+from limner.store_reports import ErasureReport, IndexReport
 from limner.types import Encoder
 from limner.wire import (
     Answer,
     Explanation,
     FoundSentence,
     ImageInput,
-    IndexReport,
     Item,
     Items,
     StoreInfo,
@@ -244,7 +245,7 @@ class Store:
 
     def info(self) -> StoreInfo:
         """Describe the store, its model and its limits."""
-        return self.engine.info()
+        return store_info(self.engine)
 
     def _stored(self, id: str) -> StoredImage:
         stored = self.files.entry(id)
@@ -339,6 +340,10 @@ def index(
     # before the model is loaded: a mistyped source is refused at once
     dataset = open_dataset(data) if isinstance(data, str) else data
     notes = read_metadata(metadata) if isinstance(metadata, str | Path) else metadata
+    # and a store is not made before there is a picture for it
+    found = None
+    if images is not None:
+        found = find_pictures([images] if isinstance(images, str | Path) else images)
     if isinstance(model, str | Path) and isinstance(store, str | StorePath):
         encoder: Encoder
         encoder, files = open_source(model, store_path(store), keep_model=keep_model)
@@ -355,11 +360,11 @@ def index(
             workers=workers,
             progress=progress and partial(_of_pictures, progress),
         )
-    assert images is not None
+    assert found is not None
     return index_pictures(
         encoder,
         files,
-        [images] if isinstance(images, str | Path) else images,
+        found,
         metadata=notes,
         batch_size=batch_size,
         workers=workers,

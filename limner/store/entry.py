@@ -5,11 +5,10 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from limner.errors import DataError
-from limner.wire import Item
+from limner.wire import Item, item_values
 
 LARGEST = 2**63 - 1
 """Largest whole number that metadata may hold: other programs read JSON's numbers into 64 bits."""
@@ -103,21 +102,6 @@ def time_of(taken: int | None) -> datetime | None:
 
 
 _EPOCH = datetime(1970, 1, 1)
-
-
-def item_values(
-    key: str, path: str, identity: str | None, metadata: Mapping[str, Any], taken: datetime | None
-) -> dict[str, Any]:
-    """The fields that a hit and an item share."""
-    place = Path(path)
-    return {
-        "id": key,
-        "name": place.name,
-        "path": place,
-        "identity": identity,
-        "metadata": metadata,
-        "taken": taken,
-    }
 
 
 def key_of(path: str) -> str:

@@ -159,7 +159,7 @@ class Rows(Protocol):
         """Remove from the disk what has been deleted. The caller holds the store's lock."""
 
     def faults(self) -> list[str]:
-        """Faults that the engine itself finds in its files, a line each."""
+        """Faults that the engine itself finds in its files, a line each. Raises `StoreError` if it cannot read them."""
 
     def copy(self, folder: Path) -> None:
         """Copy all rows of one moment into an empty folder."""
