@@ -36,7 +36,7 @@ run, store, pictures, batch, by = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv
 from limner.search.cluster import connected, loader
 
 with nullcontext() if by == "plain" else connected("local") as cluster:
-    from limner.inference import load_model
+    from limner.inference.load import load_model
     from limner.search.index import index_pictures
     from limner.search.open_source import store_of
 

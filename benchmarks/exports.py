@@ -29,7 +29,8 @@ from limner.export.sessions import Run, open_tower
 from limner.export.small_weights import write_small_weights
 from limner.export.towers import ImageTower
 from limner.inference.encoding import Encoding
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.models.dual_path import DualPathSettings
 from limner.models.image import BackboneSettings
 from limner.models.pretrained import PretrainedSettings

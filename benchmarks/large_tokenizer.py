@@ -53,7 +53,7 @@ def measure(folder: Path, layers: int) -> None:
         save_pair(source, layers)
     save_pictures(pictures)
     weights = (source / "model.safetensors").stat().st_size
-    imports = python("import limner.inference.trained, transformers.models.siglip.modeling_siglip")
+    imports = python("import limner.inference.load, transformers.models.siglip.modeling_siglip")
     steps = {
         "libraries alone": imports,
         "limner import": limner("import", source, run),

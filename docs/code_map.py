@@ -20,17 +20,31 @@ READ_FIRST = (
 )
 # Newcomers have walked them; tests hold that each file and each name in it exists.
 WAYS = {
+    # all files of a step by itself; `tests/training/test_way_of_an_image.py` follows the calls
     "The way of one image, from its file to a training step": (
         ("limner/data/readers/registry.py", "open_dataset", "lists it as a record; nothing is opened yet"),
         ("limner/training/prepare.py", "prepare", "builds tokenizer, network, losses and the list of images"),
-        ("limner/training/pairs.py", "epoch_batches", "draws which image meets which sentence, as numbers"),
+        ("limner/training/loop.py", "train", "goes through stages, epochs and steps"),
+        (
+            "limner/training/stage.py",
+            "EmbeddingStage",
+            "makes the batches of an epoch, two ahead, in a thread",
+        ),
         ("limner/training/samplers.py", "BatchSource", "asks for its pixels, or for cached features"),
+        ("limner/training/pairs.py", "epoch_batches", "draws which image meets which sentence, as numbers"),
         ("limner/training/pictures.py", "Pictures", "keeps resized images and cuts views of them"),
         ("limner/data/transforms.py", "load", "reads and resizes; `random_view` crops and flips"),
-        ("limner/training/stage.py", "EmbeddingStage", "makes a `TrainingBatch` of images and token ids"),
+        ("limner/data/images.py", "open_rgb", "decodes it, upright and in RGB"),
+        ("limner/data/heif.py", "is_heif", "says if it is one that needs another decoder"),
         ("limner/training/objective.py", "Objective", "embeds the batch once and sums over the losses"),
+        ("limner/models/dual_encoder.py", "DualEncoder", "embeds images and sentences into one space"),
+        ("limner/models/image/encoder.py", "ImageEncoder", "makes features of pixels"),
+        ("limner/models/image/resnet.py", "ResNet", "is the network in it"),
+        ("limner/losses/loss.py", "Loss", "is the base of losses"),
         ("limner/losses/instance.py", "InstanceLoss", "is one of them"),
-        ("limner/training/loop.py", "train", "calls the objective, its gradients and the optimisers"),
+        ("limner/training/sparse_rows.py", "join_rows", "joins gradients of rows between processes"),
+        ("limner/training/optimiser.py", "set_rate", "sets the rate by which weights are changed"),
+        ("limner/training/step_losses.py", "StepLosses", "reads the losses without making a GPU wait"),
     ),
     # all files of it in a reader's order; `tests/server/test_way_of_a_query.py` follows the calls
     "The way of one query, from HTTP to a hit": (
@@ -41,7 +55,11 @@ WAYS = {
             "gives the request an id, and logs and counts it at its end",
         ),
         ("limner/server/counters.py", "Counters", "has the counters and the times of stages"),
-        ("limner/server/answer_forms.py", "Guarded", "and `Compressing` work on the answer"),
+        (
+            "limner/server/answer_forms.py",
+            "Guarded",
+            "and `Compressing` work on the answer, `pictures_that_fit` cuts it",
+        ),
         ("limner/server/limits.py", "Bodies", "limits its size, `RateLimit` the requests of its client"),
         ("limner/server/access.py", "Access", "holds token and right against the rules"),
         ("limner/server/routes_search.py", "search_routes", "takes the body, and asks the worker"),
@@ -64,9 +82,7 @@ WAYS = {
         ("limner/store/vectors.py", "Vectors", "scores images: all, or those that int8 codes leave"),
         ("limner/store/vector_rows.py", "VectorRows", "holds the embeddings"),
         ("limner/search/ranking.py", "Ranking", "re-ranks, groups and cuts"),
-        ("limner/store/entry.py", "item_values", "gives the facts of a hit"),
         ("limner/wire.py", "Hit", "is one of the answer that comes back"),
-        ("limner/server/answer_size.py", "pictures_that_fit", "cuts an answer that is too long to send"),
     ),
     # its files of these three rooms; `tests/cli/test_way_into_a_store.py` follows the calls
     "The way of a picture into a store, from `limner index`": (
@@ -93,10 +109,13 @@ WAYS = {
         ("limner/store/writer.py", "StoreWriter", "checks what is added"),
         ("limner/store/rows.py", "Rows", "is the interface that every engine implements"),
         ("limner/store/digests.py", "row_digest", "makes the digest of a row, by which damage is found"),
-        ("limner/store/sqlite_rows.py", "SqliteRows", "is the usual engine"),
+        (
+            "limner/store/sqlite_rows.py",
+            "SqliteRows",
+            "is the usual engine",
+        ),
         ("limner/store/sqlite_file.py", "connect", "opens its file; `commit` ends a change"),
-        ("limner/store/sqlite_writing.py", "SqliteWriting", "is one change: one transaction"),
-        ("limner/store/sqlite_reading.py", "SqliteReading", "reads what is there already"),
+        ("limner/store/sqlite_transactions.py", "SqliteWriting", "is one change, `SqliteReading` one look"),
         ("limner/store/snapshot.py", "sound", "compares rows with their digests"),
     ),
 }

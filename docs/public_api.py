@@ -56,7 +56,15 @@ SECTIONS = (
         "limner.store_reports",
         "The types that tell what was done with a store.",
         "limner.store_reports",
-        ("ErasureReport", "Verification", "Repair", "StoreExport", "GraphRecall"),
+        (
+            "IndexReport",
+            "SentencesReport",
+            "ErasureReport",
+            "Verification",
+            "Repair",
+            "StoreExport",
+            "GraphRecall",
+        ),
     ),
     Section(
         "limner.search.store_export",

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from limner.evaluation.arrays import Results
     from limner.hub.push import push
     from limner.inference.import_model import import_model
-    from limner.inference.trained import load_model as load
+    from limner.inference.load import load_model as load
     from limner.library import bench, evaluate, train
     from limner.recipes import get_recipe
-    from limner.search.index import index
-    from limner.search.store import Store, open_store
+    from limner.search.store import Store, index, open_store
 
     __version__: str
 
@@ -60,8 +59,8 @@ _PLACES = {
     "evaluate": "limner.library:evaluate",
     "get_recipe": "limner.recipes:get_recipe",
     "import_model": "limner.inference.import_model:import_model",
-    "index": "limner.search.index:index",
-    "load": "limner.inference.trained:load_model",
+    "index": "limner.search.store:index",
+    "load": "limner.inference.load:load_model",
     "open_dataset": "limner.data.readers:open_dataset",
     "open_store": "limner.search.store:open_store",
     "push": "limner.hub:push",

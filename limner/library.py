@@ -22,8 +22,9 @@ from limner.evaluation.report import Report
 from limner.evaluation.reranking import First
 from limner.inference.bench_run import bench_run
 from limner.inference.evaluate_run import evaluate_run, results_of
+from limner.inference.load import load_model
 from limner.inference.provenance import versions
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.trained import TrainedModel
 from limner.recipes import get_recipe
 from limner.recipes.change import change, start_from
 from limner.training.log import Listener, silent

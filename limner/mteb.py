@@ -24,7 +24,8 @@ from PIL import Image
 
 from limner.errors import DataError, SettingsError, install_hint
 from limner.evaluation.reranking import First
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures

@@ -1,8 +1,9 @@
-"""The reports of what is done with a store: its checking, its repair, an erasure, and a server's probes of it."""
+"""The reports of what is done with a store: indexing, its checking, its repair, an erasure, a server's probes."""
 
+import operator
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from limner.wire import ResponseModel
 
@@ -10,6 +11,53 @@ from limner.wire import ResponseModel
 def as_text(value: object) -> str:
     """A text of a damaged row or of a file system as an answer can hold it: in Unicode alone."""
     return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+class SentencesReport(ResponseModel):
+    """The result of indexing sentences."""
+
+    added: int
+    """Added."""
+
+    unchanged: int
+    """Already in the store."""
+
+    unknown: tuple[str, ...]
+    """Sentences that were left out, because the model knows no word of them."""
+
+    removed: int
+    """Other sentences of the same pictures, which were removed."""
+
+    cut: int = 0
+    """Added ones that are longer than the model reads, and were embedded without their end."""
+
+
+class IndexReport(ResponseModel):
+    """The result of indexing, in pictures."""
+
+    added: int = 0
+    """Added."""
+    updated: int = 0
+    """Replaced, because their bytes or metadata changed."""
+    unchanged: int = 0
+    """Left as they were."""
+    skipped: tuple[tuple[str, str], ...] = ()
+    """Path and reason of each unreadable file; its old row stays."""
+    passed_over: dict[str, int] = {}  # noqa: RUF012 - of a model, where each has its own
+    """Files in searched folders that were not tried, counted by ending: pictures without a reader here first."""
+    # told, because a misspelt path in the metadata is otherwise seen only when a condition finds nothing
+    unused_metadata: tuple[str, ...] = ()
+    """Paths in the metadata that are none of the pictures."""
+    forgotten: int = 0
+    """Sentences that were removed: the file of the picture that they described is now one of another identity."""
+    others: int = Field(default=0, exclude_if=operator.not_)
+    """Of a reindexing: pictures that the new store had and the old one has not; with `delete` they were taken out."""
+    sentences: SentencesReport | None = Field(default=None, exclude_if=operator.not_)
+    """The sentences of a dataset; absent if none was indexed."""
+
+    def __repr__(self) -> str:
+        counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged, {len(self.skipped)} skipped"
+        return f"IndexReport({counts}, {sum(self.passed_over.values())} passed over)"
 
 
 class Finding(ResponseModel):

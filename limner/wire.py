@@ -324,6 +324,21 @@ class Item(ResponseModel):
         return f"Item({str(self.path or self.name)!r}, id={self.id!r})"
 
 
+def item_values(
+    key: str, path: str, identity: str | None, metadata: Mapping[str, Any], taken: datetime | None
+) -> dict[str, Any]:
+    """The fields that a hit and an item share."""
+    place = Path(path)
+    return {
+        "id": key,
+        "name": place.name,
+        "path": place,
+        "identity": identity,
+        "metadata": metadata,
+        "taken": taken,
+    }
+
+
 class Items(ResponseModel):
     """Pictures of the store, in the order of their paths."""
 
@@ -423,50 +438,3 @@ class StoreInfo(ResponseModel):
 
     def __repr__(self) -> str:
         return f"StoreInfo({self.pictures} pictures, model {self.model.fingerprint[:12]})"
-
-
-class SentencesReport(ResponseModel):
-    """The result of indexing sentences."""
-
-    added: int
-    """Added."""
-
-    unchanged: int
-    """Already in the store."""
-
-    unknown: tuple[str, ...]
-    """Sentences that were left out, because the model knows no word of them."""
-
-    removed: int
-    """Other sentences of the same pictures, which were removed."""
-
-    cut: int = 0
-    """Added ones that are longer than the model reads, and were embedded without their end."""
-
-
-class IndexReport(ResponseModel):
-    """The result of indexing, in pictures."""
-
-    added: int = 0
-    """Added."""
-    updated: int = 0
-    """Replaced, because their bytes or metadata changed."""
-    unchanged: int = 0
-    """Left as they were."""
-    skipped: tuple[tuple[str, str], ...] = ()
-    """Path and reason of each unreadable file; its old row stays."""
-    passed_over: dict[str, int] = {}  # noqa: RUF012 - of a model, where each has its own
-    """Files in searched folders that were not tried, counted by ending: pictures without a reader here first."""
-    # told, because a misspelt path in the metadata is otherwise seen only when a condition finds nothing
-    unused_metadata: tuple[str, ...] = ()
-    """Paths in the metadata that are none of the pictures."""
-    forgotten: int = 0
-    """Sentences that were removed: the file of the picture that they described is now one of another identity."""
-    others: int = Field(default=0, exclude_if=operator.not_)
-    """Of a reindexing: pictures that the new store had and the old one has not; with `delete` they were taken out."""
-    sentences: SentencesReport | None = Field(default=None, exclude_if=_is_none)
-    """The sentences of a dataset; absent if none was indexed."""
-
-    def __repr__(self) -> str:
-        counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged, {len(self.skipped)} skipped"
-        return f"IndexReport({counts}, {sum(self.passed_over.values())} passed over)"

@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 from limner.durable import opened, sealed
-from limner.inference.source import RUN_FILE
-from limner.inference.trained import STATE_FILE
+from limner.inference.source import RUN_FILE, STATE_FILE
 
 
 def going_on(run: Path) -> None:

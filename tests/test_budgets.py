@@ -9,7 +9,7 @@ import limner
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-LINES, TEST_LINES = 70_150, 70_400
+LINES, TEST_LINES = 70_060, 70_340
 """Lines of Python of the package without the people that are drawn, and of the tests. The plan is 62,000 and 70,000."""
 
 METHODS, PARAMETERS, FILE_LINES = 20, 8, 500
@@ -23,7 +23,7 @@ MORE_PARAMETERS = {
     "losses/blocked_softmax.py forward": 9,
     "losses/sextuple.py forward": 9,
     "people/generate.py generate_people": 10,
-    "search/index.py index": 10,
+    "search/store.py index": 10,
     "site/write.py write_site": 9,
     "training/feature_cache.py cached_views": 9,
 }

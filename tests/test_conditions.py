@@ -1,4 +1,3 @@
-import doctest
 from datetime import datetime
 
 import pytest
@@ -98,12 +97,6 @@ def test_any_text_is_read_or_refused(text: str, facts: dict[str, object]) -> Non
     except SettingsError:
         return
     assert condition.holds(facts) in (True, False)
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
 
 
 def test_times_in_text() -> None:

@@ -1,8 +1,5 @@
-import doctest
-
 import pytest
 
-from limner import conditions as module
 from limner.conditions import number_of
 
 
@@ -21,9 +18,3 @@ from limner.conditions import number_of
 )
 def test_what_is_a_number(value: object, expected: float | None) -> None:
     assert number_of(value) == expected
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

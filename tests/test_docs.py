@@ -24,7 +24,7 @@ from limner.evaluation.curves import CURVES
 from limner.evaluation.measures import NAMED, OF_K
 from limner.evaluation.protocols import PROTOCOLS
 from limner.evaluation.scores import Overlap
-from limner.inference import load_model
+from limner.inference.load import load_model
 from limner.losses.registry import LOSSES, loss_settings
 from limner.recipes import RECIPES, get_recipe
 from limner.search.index import index_pictures

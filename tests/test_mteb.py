@@ -11,7 +11,8 @@ from PIL import Image
 from limner.data.images import decode
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.mteb import Encoder, Search, find_tasks, measure
 
 mteb = pytest.importorskip("mteb")

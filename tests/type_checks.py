@@ -12,6 +12,7 @@ Modules that are imported after this one are checked so.
 import dataclasses
 import inspect
 import random
+import threading
 from collections.abc import Callable
 from functools import wraps
 from types import CodeType
@@ -46,6 +47,8 @@ class _Calls:
         self.count += 1
         return self.count <= _MOST
 
+
+_MAKING = threading.RLock()
 
 # one for all functions that a `def` within another function makes
 _CALLS: dict[CodeType, _Calls] = {}
@@ -85,7 +88,9 @@ def _decorator(*, typechecker: Any) -> Callable[[Any], Any]:
                 return decorated(*arguments, **named)
             # not before: most of limner's functions are called in a part of the workers
             if typed is None:
-                typed = _checked(decorated, typechecker)
+                # what is checked is written on the function for a moment, which another thread could call
+                with _MAKING:
+                    typed = _checked(decorated, typechecker)
             return typed(*arguments, **named)
 
         return called

@@ -72,7 +72,7 @@ def _main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    for name in ("cli.main", "cli.index", "cli.store", "search.store", "search.index", "inference.trained"):
+    for name in ("cli.main", "cli.index", "cli.store", "search.store", "search.index", "inference.load"):
         import_module(f"limner.{name}")
     import_module("benchmarks.torture.histories")
     for line in sys.stdin:

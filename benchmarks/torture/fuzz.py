@@ -21,7 +21,7 @@ from benchmarks.torture.mutations import of_arrays, of_bytes, of_columns, of_jso
 from benchmarks.torture.outcome import Outcome
 from benchmarks.torture.workshop import SENTENCES, Workshop, facts_of
 from limner.data.readers import open_dataset
-from limner.inference.trained import load_model
+from limner.inference.load import load_model
 from tests.agreeing import agreeing, resaved
 
 CASES, SHORT_CASES = 500, 8

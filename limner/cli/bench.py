@@ -67,7 +67,7 @@ def bench_command(
     if embeddings is not None and not embeddings.is_file():
         raise DataError(f"{embeddings}: no such file")
     if model is not None and embeddings is None:
-        from limner.inference.trained import checkpoint_path
+        from limner.inference.run_file import checkpoint_path
 
         checkpoint_path(model, stage)
     if write is not None and write.exists() and (not write.is_dir() or any(write.iterdir())):
@@ -128,8 +128,8 @@ def _of_run(
     folder: Path, pairs: "PairSet", rerank: str | None, save: Path | None, how: dict[str, Any]
 ) -> "PairReport":
     from limner.evaluation.minimal_pairs import write_embeddings
-    from limner.inference import load_model
     from limner.inference.bench_run import bench_run
+    from limner.inference.load import load_model
 
     run = load_model(folder, **how)
     with counting_each("pictures") as progress:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from limner.evaluation.calibration import Reliability
     from limner.evaluation.reranking import First
-    from limner.inference import TrainedModel
     from limner.inference.calibration_file import CalibrationReport, Kind, RunCalibration
+    from limner.inference.trained import TrainedModel
     from limner.store.files import StoreFiles
 
 app = group("Calibrate.")
@@ -77,8 +77,8 @@ def calibrate_command(
 
     Writes them into the run's folder, with what they are worth; with --store into the store's.
     """
-    from limner.inference import load_model
     from limner.inference.calibration_file import THRESHOLD
+    from limner.inference.load import load_model
 
     chosen = THRESHOLD if threshold is None else threshold
     if store is not None:

@@ -74,7 +74,7 @@ def _of_recipe(name: str) -> "tuple[Recipe, tuple[str, ...]]":
 
 def _of_run(folder: Path) -> "tuple[Recipe, tuple[str, ...]]":
     from limner.inference.checkpoint import read_description
-    from limner.inference.trained import checkpoint_path
+    from limner.inference.run_file import checkpoint_path
     from limner.training.recipe import Recipe
 
     description = read_description(checkpoint_path(folder, None))

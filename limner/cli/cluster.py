@@ -12,8 +12,8 @@ from limner.cli.options import engine as chosen_engine
 if TYPE_CHECKING:
     import numpy as np
 
-    from limner.inference import TrainedModel
     from limner.inference.evaluate_run import EncodeImages
+    from limner.inference.trained import TrainedModel
     from limner.search.batch_look import Workers
     from limner.search.cluster import Cluster
     from limner.types import Encoder, RegionFeatures

@@ -10,7 +10,7 @@ from limner.cli.options import Cpu, DataSource, RunFolder, Stage, device
 from limner.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from limner.inference import TrainedModel
+    from limner.inference.trained import TrainedModel
     from limner.training.inversion import ComposeReport, InversionEpoch
 
 app = group("Compose.")
@@ -50,8 +50,8 @@ def compose_command(
     """
     from limner.data.readers import open_dataset
     from limner.data.readers.composed import open_composed
-    from limner.inference import load_model
     from limner.inference.composing import write_inversion
+    from limner.inference.load import load_model
     from limner.models.inversion import InversionSettings
     from limner.training.inversion import ComposeReport, InversionTraining, train_inversion
 

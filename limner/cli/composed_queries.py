@@ -11,7 +11,7 @@ from limner.errors import DataError, SettingsError
 if TYPE_CHECKING:
     from limner.data.composed import ComposedSet
     from limner.evaluation.composed import ComposedReport
-    from limner.inference import TrainedModel
+    from limner.inference.trained import TrainedModel
 
 
 def evaluate_composed_queries(
@@ -28,9 +28,9 @@ def evaluate_composed_queries(
     """
     from limner.data.readers.composed import open_composed
     from limner.evaluation.composed import render_composed
-    from limner.inference import load_model
     from limner.inference.composing import expect_inversion, read_inversion
     from limner.inference.evaluate_composed import evaluate_composed
+    from limner.inference.load import load_model
 
     composed = open_composed(source, split)
     for line in composed.deviations:

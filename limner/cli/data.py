@@ -148,8 +148,8 @@ def _pretrained(
 def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None) -> "SuspiciousCaptions":
     """Print and draw the captions that a run holds for another picture's, the worst first."""
     from limner.inference.evaluations import note_look
+    from limner.inference.load import load_model
     from limner.inference.suspicious_captions import SuspiciousCaptions, suspicious_captions
-    from limner.inference.trained import load_model
     from limner.search.contact_sheet import caption_sheet
 
     model = load_model(folder)

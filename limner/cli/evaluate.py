@@ -120,9 +120,9 @@ def evaluate_command(
     from limner.evaluation.protocols import find_protocol, protocol_of
     from limner.evaluation.report import render
     from limner.evaluation.trec import expect_one_ranking, write_trec
-    from limner.inference import load_model
     from limner.inference.evaluate_run import evaluate_run
     from limner.inference.learnt_images import knows_what_it_learnt
+    from limner.inference.load import load_model
 
     # how a run is loaded, whatever is measured of it
     how: dict[str, Any] = {
@@ -207,9 +207,9 @@ def _transfer(
     from limner.data.readers import open_dataset
     from limner.evaluation.protocols import find_protocol
     from limner.evaluation.report import TransferReport, render_transfer
-    from limner.inference import load_model
     from limner.inference.evaluate_run import evaluate_run
     from limner.inference.learnt_images import knows_what_it_learnt
+    from limner.inference.load import load_model
 
     # A path may have a comma of its own; behind one that divides stands a format.
     sources = re.split(r",(?=[a-z][a-z0-9-]+:)", on)
@@ -244,8 +244,8 @@ def _explanations(
     """Measure the explanations of a run."""
     from limner.data.readers import open_dataset
     from limner.evaluation.explanations import render
-    from limner.inference import load_model
     from limner.inference.evaluate_explanations import evaluate_explanations
+    from limner.inference.load import load_model
     from limner.people import truth_of
 
     loaded = load_model(run, **how)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from limner.export.report import Exported, ExportedRun, ExportReport
     from limner.export.run import ExportFormat
     from limner.export.split_report import Recall
-    from limner.inference import TrainedModel
+    from limner.inference.trained import TrainedModel
     from limner.types import Reranker
 
 app = group("Export.")
@@ -67,7 +67,7 @@ def export_command(
     from limner.export.report import REPORT_FILE, ExportedRun
     from limner.export.run import FORMATS, export_run
     from limner.export.sessions import openvino_has_bf16
-    from limner.inference import load_model
+    from limner.inference.load import load_model
 
     chosen("--format", form, FORMATS)
     # before the model is loaded

@@ -219,7 +219,7 @@ def nearest_command(
 ) -> FigureFiles:
     """The nearest words of some words: by an LSTM's output for each, else by the model's word table."""
     from limner.figures import word_bars
-    from limner.inference import load_model
+    from limner.inference.load import load_model
 
     # a few words need no accelerator, so there is no --cpu to give either
     loaded = load_model(run, stage=stage, device="cpu")
@@ -245,7 +245,7 @@ def words_command(
 ) -> FigureFiles:
     """How much each phrase of a sentence adds to its match with a picture."""
     from limner.figures import word_bars
-    from limner.inference import load_model
+    from limner.inference.load import load_model
     from limner.inference.word_effects import METHODS
 
     # before the model is loaded
@@ -269,7 +269,7 @@ def attention_command(
 ) -> FigureFiles:
     """Where a reranker looks: each word's attention over the picture, each step's over the words."""
     from limner.figures import attention
-    from limner.inference import load_model
+    from limner.inference.load import load_model
 
     loaded = load_model(run, stage=stage, device=device(cpu))
     return _write(attention.attention_figure(attention.attended(loaded, image, sentence), bare=bare), file)
@@ -277,8 +277,8 @@ def attention_command(
 
 def _opened(run: Path, data: str, split: str, stage: str | None, cpu: bool) -> "tuple[TrainedModel, Dataset]":
     from limner.data.readers import open_dataset
-    from limner.inference import load_model
     from limner.inference.evaluations import note_look
+    from limner.inference.load import load_model
 
     # the dataset first: a wrong path or split is found before the model is loaded
     dataset = open_dataset(data).split(split)

@@ -25,12 +25,12 @@ from limner.cli.options import (
 from limner.cli.options import engine as chosen_engine
 from limner.cli.options import precision as chosen_precision
 from limner.errors import DataError, SettingsError
-from limner.wire import IndexReport, SentencesReport
+from limner.store_reports import IndexReport, SentencesReport
 
 if TYPE_CHECKING:
     from limner.data.records import Dataset
     from limner.export.exported import ExportedModel
-    from limner.inference import TrainedModel
+    from limner.inference.trained import TrainedModel
     from limner.search.batch_look import Workers
     from limner.search.sentences import Sentence
     from limner.store.files import StoreFiles
@@ -123,6 +123,7 @@ def index_command(
     if vectors is not None:
         return _index_vectors(str(run), store, vectors, metadata)
     from limner.data.readers import open_dataset
+    from limner.search.find_pictures import find_pictures
     from limner.search.index import check_arguments, index_pictures
     from limner.search.metadata import read_metadata
 
@@ -132,6 +133,8 @@ def index_command(
     if dataset is not None and split is not None:
         dataset.split(split)
     notes = read_metadata(metadata) if metadata is not None else None
+    # and before a store is made: of a folder without pictures there is none
+    found = None if dataset is not None else find_pictures(pictures or [])
     encoder: Encoder
     with connected_to(cluster) as connection:
         encoder, opened = _open(
@@ -143,11 +146,12 @@ def index_command(
         if dataset is not None:
             summary = _index_dataset(encoder, opened, dataset, split, batch, workers)
         else:
+            assert found is not None
             with counting("pictures") as progress:
                 summary = index_pictures(
                     encoder,
                     opened,
-                    pictures or [],
+                    found,
                     metadata=notes,
                     batch_size=batch,
                     cluster=workers,

@@ -9,33 +9,16 @@ from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.documented import Result
 from limner.errors import SettingsError
+from limner.models.known import KNOWN, KnownModel
 
 app = group("Models.")
 
 
-class ModelListed(Result):
+class ModelListed(KnownModel):
     """A pretrained model as `limner models` has it."""
 
     name: str
     """The name that `limner import` and `limner index` take."""
-    parameters: int
-    """Millions, of both towers."""
-    dim: int
-    """Width of the embedding."""
-    side: int
-    """Pixels of the square that its image tower reads."""
-    languages: str
-    """As its authors state them."""
-    licence: str
-    """As its authors state it; read the model's own card before use."""
-    flickr30k: tuple[float, float] | None
-    """Zero-shot R@1 on Flickr30k's test set in per cent, image→text and text→image."""
-    mscoco: tuple[float, float] | None
-    """Zero-shot R@1 on MSCOCO's 5K test set in per cent, image→text and text→image."""
-    source: str
-    """Where the figures stand."""
-    trained_on: str
-    """Its training data, as its card names them."""
     here: bool
     """True if it is in the local cache."""
 
@@ -69,10 +52,8 @@ def models_command() -> list[ModelListed]:
 
     "here" says whether a model is in the local cache and can be used offline.
     """
-    from limner.models.known import KNOWN
-
     found = [
-        ModelListed(**{**vars(model), "name": f"hf:{model.name}", "here": _is_here(model.name)})
+        ModelListed(**{**dict(model), "name": f"hf:{model.name}", "here": _is_here(model.name)})
         for model in KNOWN
     ]
     for model in found:

@@ -86,8 +86,8 @@ def mteb_command(
 
     Data of a task come from the Hugging Face hub, or its cache.
     """
-    from limner.inference import load_model
     from limner.inference.evaluations import note_look
+    from limner.inference.load import load_model
     from limner.mteb import Encoder, Search, expect_fit, find_tasks, library, measure
 
     names = [name for name in tasks.replace(" ", ",").split(",") if name]

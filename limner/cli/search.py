@@ -243,7 +243,7 @@ def _known_fields(engine: "Engine", query: SearchRequest) -> str:
     """A hint: the fields that conditions can use, beside the ones that were not found."""
     from limner.store.metadata_index import OWN
 
-    known = [field.name for field in engine.fields()]
+    known = [field.name for field in engine.files.snapshot().metadata.fields()]
     unknown = [condition.name for condition in query.conditions if condition.name not in (*known, *OWN)]
     missing = f"none has {', '.join(map(repr, unknown))}; " if unknown else ""
     return f"{missing}conditions can ask for {', '.join((*OWN, *known))}"

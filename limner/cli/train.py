@@ -79,7 +79,7 @@ def train_command(
     from limner.cli.training_progress import TrainingProgress
     from limner.data.readers import open_dataset
     from limner.inference.checkpoint import read_description
-    from limner.inference.trained import checkpoint_path
+    from limner.inference.run_file import checkpoint_path
     from limner.recipes.change import change, start_from
     from limner.recipes.registry import get_recipe
     from limner.training.log import Event, StageEnded
@@ -149,9 +149,10 @@ def _imported(start: str, recipe: "Recipe", out_folder: Path) -> Path | None:
     """
     from limner.inference.checkpoint import read_description
     from limner.inference.hub_runs import run_of_name
-    from limner.inference.import_model import import_model, source_name
+    from limner.inference.import_model import import_model
+    from limner.inference.import_pair import source_name
+    from limner.inference.run_file import checkpoint_path
     from limner.inference.source import RUN_FILE, kind_of
-    from limner.inference.trained import checkpoint_path
 
     kind = kind_of(start)
     if kind not in ("hub", "pretrained"):

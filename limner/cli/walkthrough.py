@@ -19,10 +19,10 @@ from limner.evaluation.measures import RecallAt
 from limner.evaluation.ranking import rank_scores
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.report import Report, render
-from limner.inference import load_model
 from limner.inference.calibration import calibrate_run, write_calibration
 from limner.inference.calibration_file import load_calibration
 from limner.inference.evaluate_run import evaluate_run
+from limner.inference.load import load_model
 from limner.inference.source import RUN_FILE
 from limner.inference.trained import TrainedModel
 from limner.people import OPTIONS_FILE, generate_people

@@ -14,7 +14,8 @@ from sentence_transformers.base.modules import InputModule
 
 from limner.export.sentence_transformers import MODULE, write_checkpoint_of
 from limner.inference.encoding import Encoding
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 
 
 class LimnerModule(InputModule):

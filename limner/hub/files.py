@@ -35,8 +35,10 @@ from limner.inference.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from limner.inference.load import load_model
+from limner.inference.run_file import checkpoint_path, read_listing
 from limner.inference.source import RUN_FILE
-from limner.inference.trained import TrainedModel, checkpoint_path, load_model, read_listing
+from limner.inference.trained import TrainedModel
 
 CHECKPOINT = "model.safetensors"
 """The checkpoint of a published run; the hub looks for this name."""

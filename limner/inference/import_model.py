@@ -1,36 +1,46 @@
-"""Import a pretrained pair of towers as a run: weights, tokenizer and preprocessing in limner's own checkpoint."""
+"""Import a pretrained model as a run: a pair of towers as limner's own network, any other as sentence-transformers.
 
-from collections.abc import Mapping
+Of sentence-transformers a pair is plain if its folder is one CLIP, SigLIP or the like, whose features are compared as
+they are or normalised. It becomes a run that trains, re-ranks and explains (`limner.inference.import_pair`). Every
+other model of pictures and sentences becomes one that calls the library (`limner.inference.sentence_transformer`).
+"""
+
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from limner.data.tokenizers import PretrainedTokenizer, load_fast
-from limner.data.transforms import ImageSettings
-from limner.durable import sealed, write_text
+from limner.durable import read_json
 from limner.errors import CheckpointError, SettingsError
-from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint
+from limner.inference.checkpoint import CALLED
+from limner.inference.import_pair import import_pair, source_name, write_imported
+from limner.inference.load import load_model
 from limner.inference.provenance import versions
-from limner.inference.source import HUB, RUN_FILE, SENTENCE_TRANSFORMER
-from limner.inference.trained import TrainedModel, load_model
-from limner.models.image import BackboneSettings
-from limner.models.image.auto import read_preprocessing
-from limner.models.image.tower import square_side
+from limner.inference.sentence_transformer import (
+    SIDE,
+    files_as_tensors,
+    library,
+    open_folder,
+)
+from limner.inference.source import HUB, SENTENCE_TRANSFORMER
+from limner.inference.trained import TrainedModel
 from limner.models.known import weight_terms
-from limner.models.pretrained import PretrainedSettings
-from limner.models.pretrained_source import is_pair, read_config, read_json, unusable
-from limner.models.registry import build_network
-from limner.models.text_tower import TextTowerSettings
+from limner.models.pretrained_source import (
+    expect_folder,
+    is_pair,
+    read_config,
+    transformers_library,
+    unusable,
+)
 
-FILE = "imported.safetensors"
-"""The checkpoint of an imported run."""
+_LIMNER = "limner_module.json"
+"""A file of the folders that limner itself exports."""
 
-_INTERPOLATION = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
-"""Pillow's numbers of its filters, as preprocessor_config.json has them."""
+_OTHER_FORMS = ("onnx", "openvino")
+"""Folders of a model with the same weights for other programs."""
 
-_SIGLIP = ("siglip", "siglip2")
-"""Pairs whose text is lower-cased and filled to its full length: without either they lose most of what they know."""
+_NOT_OF_THE_MODEL = frozenset(
+    (".md", ".py", ".png", ".jpg", ".jpeg", ".gif", ".h5", ".ot", ".msgpack", ".onnx", ".tflite", ".gguf")
+)
+"""Endings of files that loading never reads."""
 
 
 def import_model(
@@ -40,189 +50,166 @@ def import_model(
 
     Its embeddings are those of transformers' `get_image_features` and `get_text_features` for what the pair's own
     processor gives. `size` is another (height, width) of images, for which positions are interpolated; `words` a
-    shorter length of sentences in tokens. The run needs its source no more. What `st:` makes of other models than
-    pairs, `limner.inference.import_sentence_transformer` says.
+    shorter length of sentences in tokens; both are for pairs alone. The run needs its source no more.
 
-    Raises `CheckpointError` for a source that cannot be read or is no pair, `SettingsError` for its tokenizer, and for
-    a folder `out` that is not empty.
+    Raises `CheckpointError` for a source that cannot be read, is no pair, or has code of its own; `SettingsError` for
+    its tokenizer, a `size` or `words` that cannot be had, and a folder `out` that is not empty.
     """
     folder = Path(out)
     # before minutes of reading and a gigabyte of downloads
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder}: it exists and is not empty; give a new folder for the run")
     if source.startswith(SENTENCE_TRANSFORMER):
-        # here, since that module imports this one
-        from limner.inference.import_sentence_transformer import import_sentence_transformer
-
-        return import_sentence_transformer(source, folder, size=size, words=words)
+        return _import_sentence_transformer(source, folder, size=size, words=words)
     return import_pair(
         source.removeprefix(HUB), folder, described=source_name(source), size=size, words=words
     )
 
 
-def import_pair(
-    name: str,
-    folder: Path,
-    *,
-    described: str,
-    size: tuple[int, int] | None = None,
-    words: int | None = None,
+def _import_sentence_transformer(
+    source: str, out: Path, *, size: tuple[int, int] | None, words: int | None
 ) -> TrainedModel:
-    """Make a run of the pair in a folder, or of a name on the hub; `described` is what the run calls it."""
-    config = _config(described, name)
-    if not is_pair(config):
+    name = source.removeprefix(SENTENCE_TRANSFORMER)
+    folder = _folder(name)
+    described = SENTENCE_TRANSFORMER + (Path(name).resolve().name if Path(name).is_dir() else name)
+    if (folder / _LIMNER).is_file():
+        checkpoint = (_read(folder / _LIMNER, name) or {}).get("checkpoint")
         raise CheckpointError(
-            f"model '{name}': a '{config.model_type}' is no pair of an image and a text encoder; import one such as "
-            "clip, siglip, siglip2, altclip or chinese_clip, or train with it as one tower (docs/models.md)"
+            f"model '{name}': limner itself exported this folder; use its checkpoint {checkpoint} in place of a run"
         )
-    tokenizer, text = _text(name, config, words)
-    images = _images(name, config, size)
-    settings = PretrainedSettings(
-        backbone=BackboneSettings(name="auto", auto_model=name), text=text, dim=_width(config)
-    )
-    network = build_network(settings, tokenizer.size)
-    # opening the run replaces both by what it carries; a folder's path would tell of a machine
-    model = settings.model_dump(mode="json")
-    model["backbone"]["auto_model"] = model["text"]["model"] = described.removeprefix(HUB).removeprefix(
-        SENTENCE_TRANSFORMER
-    )
+    modules = _read(folder / "modules.json", name)
+    if not isinstance(modules, list) or not all(isinstance(one, dict) for one in modules) or not modules:
+        raise CheckpointError(
+            f"model '{name}': no model of sentence-transformers (modules.json is missing or empty); a plain pair of "
+            "transformers is imported without st:"
+        )
+    kinds = [str(one.get("type", "")) for one in modules]
+    if own := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+        raise CheckpointError(
+            f"model '{name}': it has code of its own ({own[0]}), and limner runs no code of a model; use it through "
+            "sentence-transformers, and index its vectors (limner index --vectors)"
+        )
+    pair = _plain_pair(folder, modules, kinds, name)
+    if pair is not None:
+        return import_pair(
+            str(pair), out, described=described, size=size, words=words or _shorter(pair, name)
+        )
+    if size is not None or words is not None:
+        raise SettingsError(
+            "--size and --words: sentence-transformers prepares the input of this model by itself"
+        )
+    return _import_as_it_is(folder, name, described, out)
+
+
+def _folder(name: str) -> Path:
+    """The folder of a source; a model of the hub is fetched, or found in its cache."""
+    if Path(name).is_dir():
+        return Path(name)
+    expect_folder(name)
+    transformers_library(f"model '{name}'")
+    from huggingface_hub import snapshot_download
+
+    try:
+        skipped = [f"*{ending}" for ending in sorted(_NOT_OF_THE_MODEL)]
+        return Path(
+            snapshot_download(name, ignore_patterns=[*skipped, *(f"{other}/*" for other in _OTHER_FORMS)])
+        )
+    # its errors are of several libraries: no network, no such model, offline and not in the cache
+    except Exception as error:
+        raise unusable(
+            name, "it cannot be fetched", error if isinstance(error, OSError) else OSError(str(error))
+        ) from None
+
+
+def _read(path: Path, name: str) -> Any:
+    """A JSON file's content; None without the file. Raises `CheckpointError`."""
+    if not path.is_file():
+        return None
+    try:
+        return read_json(path)
+    except (OSError, ValueError) as error:
+        raise unusable(name, f"its {path.name} cannot be used", error) from None
+
+
+def _plain_pair(folder: Path, modules: list[dict[str, Any]], kinds: list[str], name: str) -> Path | None:
+    """The folder of the pair, where nothing but the pair's own features makes an embedding."""
+    classes = [kind.rpartition(".")[2] for kind in kinds]
+    if classes[0] not in ("CLIPModel", "Transformer") or set(classes[1:]) - {"Normalize"}:
+        return None
+    inside = Path(str(modules[0].get("path", "")))
+    if inside.is_absolute() or ".." in inside.parts:  # which sentence-transformers refuses
+        return None
+    inner = folder / inside
+    above = _read(folder / "config_sentence_transformers.json", name) or {}
+    prompt = (above.get("prompts") or {}).get(above.get("default_prompt_name"))
+    settings = _read(inner / "sentence_bert_config.json", name) or {}
+    methods = {
+        side: way.get("method")
+        for side, way in (settings.get("modality_config") or {}).items()
+        if side != "message"
+    }
+    if (
+        prompt
+        or settings.get("processing_kwargs")
+        or settings.get("do_lower_case")
+        or methods not in ({}, {"text": "get_text_features", "image": "get_image_features"})
+        or not (inner / "config.json").is_file()
+    ):
+        return None
+    try:
+        return inner if is_pair(read_config(str(inner))) else None
+    # a kind that transformers does not know; sentence-transformers will say so, or knows it
+    except CheckpointError:
+        return None
+
+
+def _shorter(pair: Path, name: str) -> int | None:
+    """The length of sentences that sentence-transformers has been told to cut at; None for the tower's own."""
+    longest = (_read(pair / "sentence_bert_config.json", name) or {}).get("max_seq_length")
+    config = read_config(str(pair))
+    # sentences of SigLIP are filled to the length that it was trained with
+    if config.model_type.startswith("siglip") or not isinstance(longest, int):
+        return None
+    return longest if longest < getattr(config.text_config, "max_position_embeddings", longest) else None
+
+
+def _import_as_it_is(folder: Path, name: str, described: str, out: Path) -> TrainedModel:
+    # before gigabytes are written: not every model of sentence-transformers takes pictures
+    opened = open_folder(folder, name, "cpu")
+    dim = len(opened.encode("a picture", show_progress_bar=False))
+    del opened
+    # without its own folder, which may have settings of its own: the hub's cache has links and locks beside the files
+    tensors = files_as_tensors(folder, _files(folder))
+    found = versions() | {"sentence-transformers": str(library().__version__)}
     description = {
-        "system": settings.system,
-        "model": model,
-        "images": images.model_dump(mode="json"),
+        "system": CALLED,
+        "model": {"system": CALLED, "dim": dim},
+        "images": {"side": SIDE},
         "cross_encoder": None,
-        "files": network.files(),
-        "tokenizer": tokenizer.to_description(),
-        # its patches show where a word points, they order nothing unless asked to
+        "files": {},
+        "tokenizer": {},
         "recipe": {"name": f"import of {described}", "rerank": 0},
-        # nothing was chosen: the weights are as they were published
         "selected": None,
         "data": {"source": described, "train": None, "val": None},
         "terms": [weight_terms(described.removeprefix(SENTENCE_TRANSFORMER)).model_dump(mode="json")],
         "seed": None,
-        "versions": versions(),
+        "versions": found,
     }
-    write_imported(folder, {**network.state_dict(), **tokenizer_tensors(tokenizer)}, description)
-    # before the run is opened, which holds all weights once more
-    del network, tokenizer
-    return load_model(folder)
+    write_imported(out, tensors, description)
+    del tensors
+    return load_model(out)
 
 
-def write_imported(folder: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Write the checkpoint of an imported run and the file that names it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_checkpoint(folder / FILE, tensors, description)
-    listing = {
-        "recipe": description["recipe"]["name"],
-        "best": FILE,
-        "selected_on": None,
-        "stages": [{"name": "imported", "file": FILE}],
-        "digests": {FILE: read_digest(folder / FILE)},
-        "data": description["data"],
-        "terms": description["terms"],
-        "versions": description["versions"],
-    }
-    # last: a run is there when its file is
-    write_text(folder / RUN_FILE, sealed(listing))
-
-
-def _config(source: str, name: str) -> Any:
-    try:
-        return read_config(name)
-    except CheckpointError:
-        # as `limner push` writes it; a folder would have run.json and be a run
-        if source.startswith(HUB) and (read_json(name, "config.json") or {}).get("model_type") == "limner":
-            raise CheckpointError(
-                f"{source}: a run of limner, which needs no import; give it in the place of RUN"
-            ) from None
-        raise
-
-
-def source_name(source: str) -> str:
-    """How a run names the source it was imported from: a folder by its name alone, since paths tell of a machine."""
-    return source if source.startswith(HUB) or not Path(source).exists() else Path(source).resolve().name
-
-
-def _text(name: str, config: Any, words: int | None) -> tuple[PretrainedTokenizer, TextTowerSettings]:
-    """The tokenizer, and how sentences are laid out for the tower."""
-    fast = load_fast(name)
-    siglip = config.model_type in _SIGLIP
-    masked = "attention_mask" in fast.model_input_names
-    longest = _longest(config.text_config, fast)
-    if words is not None and not 2 <= words <= longest:
-        raise SettingsError(f"words={words}: the text tower of '{name}' reads 2 to {longest} tokens")
-    if siglip and words is not None:
-        raise SettingsError(
-            f"words={words}: '{name}' was trained with sentences filled to {longest} tokens; leave words out"
-        )
-    tokenizer = PretrainedTokenizer.of(fast, name, special_tokens=True, lower_case=siglip)
-    padding = fast.pad_token_id
-    settings = TextTowerSettings(
-        model=name,
-        words=words or longest,
-        # SigLIP takes the state of the last position, whatever stands there, so padding is part of the model
-        filled=fast.padding_side if siglip or not masked else "no",
-        masked=masked,
-        padding_id=0 if padding is None else padding,
-    )
-    return tokenizer, settings
-
-
-def _longest(text: Any, fast: Any) -> int:
-    """Tokens that the text tower reads at once."""
-    positions = int(getattr(text, "max_position_embeddings", 512))
-    # RoBERTa's positions begin behind the number of its padding token
-    if getattr(text, "model_type", "") in ("altclip_text_model", "xlm-roberta", "roberta"):
-        positions -= int(text.pad_token_id) + 1
-    # without a limit transformers has an astronomic number
-    return max(2, min(positions, int(min(fast.model_max_length, 2048))))
-
-
-def _width(config: Any) -> int:
-    """Width of the embedding."""
-    if (found := getattr(config, "projection_dim", None)) is not None:
-        return int(found)
-    # SigLIP has no projection of images; that of sentences lies within the tower
-    return int(config.vision_config.hidden_size)
-
-
-def _images(name: str, config: Any, size: tuple[int, int] | None) -> ImageSettings:
-    """The preprocessing of images, as the pair's own processor does it."""
-    values = read_preprocessing(name)
-    if values is None:
-        raise CheckpointError(
-            f"model '{name}': preprocessor_config.json is missing, and with other preprocessing its embeddings would "
-            "be wrong; fetch the whole model again"
-        )
-    try:
-        found = _transform(values, config)
-    except (KeyError, TypeError, ValueError) as error:
-        raise unusable(name, "its preprocessor_config.json cannot be used", error) from None
-    return found if size is None else found.replace(resize=size, crop=size)
-
-
-def _transform(values: Mapping[str, Any], config: Any) -> ImageSettings:
-    if not values.get("do_resize", True):
-        raise ValueError("images of any size, which limner has no batches of")
-    interpolation = _INTERPOLATION[int(values.get("resample", 3))]
-    # mirrored views are training's, and an average over them is not what the pair's own library gives
-    common: dict[str, Any] = {"interpolation": interpolation, "flip": False, "scaled_decoding": False}
-    crops = bool(values.get("do_center_crop", False))
-    wanted = values.get("size")
-    if wanted is None:  # naflex says how many patches
-        wanted = square_side(config)
-    # older files have one number: the shorter side where a crop follows, a square otherwise
-    if isinstance(wanted, int):
-        wanted = {"shortest_edge": wanted} if crops else {"height": wanted, "width": wanted}
-    if "shortest_edge" in wanted:
-        if not crops:
-            raise ValueError("images of different sizes, which limner has no batches of")
-        # transformers cuts the fraction of the longer side off
-        common |= {"resize": int(wanted["shortest_edge"]), "long_side": "cut"}
-    else:
-        common |= {"resize": (int(wanted["height"]), int(wanted["width"]))}
-    if crops:
-        crop: Any = values.get("crop_size") or wanted["shortest_edge"]
-        sides = (crop, crop) if isinstance(crop, int) else (crop["height"], crop["width"])
-        return ImageSettings(**common, crop=(int(sides[0]), int(sides[1])))
-    return ImageSettings(**common, crop=common["resize"])
+def _files(folder: Path) -> list[str]:
+    """The files that loading may read, by their names in the folder."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        hidden = any(part.startswith(".") or part in _OTHER_FORMS for part in inside.parts)
+        if hidden or not path.is_file() or path.suffix.lower() in _NOT_OF_THE_MODEL:
+            continue
+        # the same weights once more
+        if path.suffix == ".bin" and (path.parent / "model.safetensors").is_file():
+            continue
+        found.append(inside.as_posix())
+    return found

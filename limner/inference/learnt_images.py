@@ -23,7 +23,8 @@ from limner.data.splits import split_source
 from limner.documented import Result
 from limner.errors import DataError
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint
-from limner.inference.trained import TrainedModel, checkpoint_path
+from limner.inference.run_file import checkpoint_path
+from limner.inference.trained import TrainedModel
 from limner.types import ImageSource
 
 COMPARED = "pictures compared"

@@ -18,8 +18,8 @@ from limner.data.terms import OWN, TERMS, UNSTATED, WEIGHTS, TermsOfUse
 from limner.documented import Result
 from limner.errors import SettingsError
 from limner.inference.checkpoint import read_description
+from limner.inference.run_file import checkpoint_path
 from limner.inference.source import HUB, kind_of
-from limner.inference.trained import checkpoint_path
 from limner.models.known import FROM_FILE, KNOWN, weight_terms
 
 _NUMBERED = {"Flickr": "flickr30k", "MSCOCO": "mscoco"}

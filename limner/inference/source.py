@@ -6,6 +6,9 @@ from typing import Literal
 RUN_FILE = "run.json"
 """Names the chosen checkpoint of a run folder and those of its stages."""
 
+STATE_FILE = "last.safetensors"
+"""The state of a training (`limner.training.state`); a run is used without it, too."""
+
 EXPORT_FILE = "export.json"
 """Describes the folder of an export."""
 

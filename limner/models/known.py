@@ -5,34 +5,35 @@ choosing; `limner import` takes any pair of the kinds that transformers has.
 """
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from limner.data.terms import UNKNOWN, WEIGHTS, TermsOfUse
+from limner.documented import Result
 
 
-@dataclass(frozen=True)
-class KnownModel:
-    """A pretrained pair of the Hugging Face hub.
-
-    - `name`: its name there; `parameters`: millions, both towers; `dim`: width of the embedding.
-    - `side`: pixels of the square that its image tower reads.
-    - `languages`, `licence`: as its authors state them; a licence may change, so read the model's own card.
-    - `flickr30k`, `mscoco`: R@1 on the 1K and 5K test sets; None where no source is at hand.
-    - `source`: where the figures stand.
-    - `trained_on`: its training data, as its card names them. None of the cards says which pictures that are.
-    """
+class KnownModel(Result):
+    """A pretrained pair of the Hugging Face hub."""
 
     name: str
+    """Its name there."""
     parameters: int
+    """Millions, of both towers."""
     dim: int
+    """Width of the embedding."""
     side: int
+    """Pixels of the square that its image tower reads."""
     languages: str
+    """As its authors state them."""
     licence: str
+    """As its authors state it; read the model's own card before use."""
     flickr30k: tuple[float, float] | None
+    """Zero-shot R@1 on Flickr30k's test set in per cent, image→text and text→image."""
     mscoco: tuple[float, float] | None
+    """Zero-shot R@1 on MSCOCO's 5K test set in per cent, image→text and text→image."""
     source: str
+    """Where the figures stand."""
     trained_on: str
+    """Its training data, as its card names them. None of the cards says which pictures that are."""
 
 
 _CLIP_DATA = "captions of pictures from a crawl of the web and from sets such as YFCC100M"
@@ -40,112 +41,112 @@ _OPEN_CLIP = "open_clip docs/openclip_retrieval_results.csv"
 
 KNOWN = (
     KnownModel(
-        "google/siglip2-base-patch16-224",
-        375,
-        768,
-        224,
-        "109 languages",
-        "Apache-2.0",
-        (93.0, 80.7),
-        (68.9, 52.1),
-        "SigLIP 2 (arXiv 2502.14786); big_vision issue 166",
-        "pairs of the web: WebLI",
+        name="google/siglip2-base-patch16-224",
+        parameters=375,
+        dim=768,
+        side=224,
+        languages="109 languages",
+        licence="Apache-2.0",
+        flickr30k=(93.0, 80.7),
+        mscoco=(68.9, 52.1),
+        source="SigLIP 2 (arXiv 2502.14786); big_vision issue 166",
+        trained_on="pairs of the web: WebLI",
     ),
     KnownModel(
-        "google/siglip2-so400m-patch14-384",
-        1136,
-        1152,
-        384,
-        "109 languages",
-        "Apache-2.0",
-        None,
-        None,
-        "its model card",
-        "pairs of the web: WebLI",
+        name="google/siglip2-so400m-patch14-384",
+        parameters=1136,
+        dim=1152,
+        side=384,
+        languages="109 languages",
+        licence="Apache-2.0",
+        flickr30k=None,
+        mscoco=None,
+        source="its model card",
+        trained_on="pairs of the web: WebLI",
     ),
     KnownModel(
-        "google/siglip-base-patch16-224",
-        203,
-        768,
-        224,
-        "English",
-        "Apache-2.0",
-        (89.1, 74.7),
-        (65.7, 47.8),
-        _OPEN_CLIP,
-        "English pairs of the web: WebLI",
+        name="google/siglip-base-patch16-224",
+        parameters=203,
+        dim=768,
+        side=224,
+        languages="English",
+        licence="Apache-2.0",
+        flickr30k=(89.1, 74.7),
+        mscoco=(65.7, 47.8),
+        source=_OPEN_CLIP,
+        trained_on="English pairs of the web: WebLI",
     ),
     KnownModel(
-        "google/siglip-so400m-patch14-384",
-        878,
-        1152,
-        384,
-        "English",
-        "Apache-2.0",
-        (94.3, 83.0),
-        (72.4, 54.2),
-        _OPEN_CLIP,
-        "English pairs of the web: WebLI",
+        name="google/siglip-so400m-patch14-384",
+        parameters=878,
+        dim=1152,
+        side=384,
+        languages="English",
+        licence="Apache-2.0",
+        flickr30k=(94.3, 83.0),
+        mscoco=(72.4, 54.2),
+        source=_OPEN_CLIP,
+        trained_on="English pairs of the web: WebLI",
     ),
     KnownModel(
-        "openai/clip-vit-base-patch32",
-        151,
-        512,
-        224,
-        "English",
-        "MIT",
-        (78.9, 58.8),
-        (50.1, 30.4),
-        _OPEN_CLIP,
-        _CLIP_DATA,
+        name="openai/clip-vit-base-patch32",
+        parameters=151,
+        dim=512,
+        side=224,
+        languages="English",
+        licence="MIT",
+        flickr30k=(78.9, 58.8),
+        mscoco=(50.1, 30.4),
+        source=_OPEN_CLIP,
+        trained_on=_CLIP_DATA,
     ),
     KnownModel(
-        "openai/clip-vit-base-patch16",
-        150,
-        512,
-        224,
-        "English",
-        "MIT",
-        (82.2, 62.2),
-        (52.4, 33.1),
-        _OPEN_CLIP,
-        _CLIP_DATA,
+        name="openai/clip-vit-base-patch16",
+        parameters=150,
+        dim=512,
+        side=224,
+        languages="English",
+        licence="MIT",
+        flickr30k=(82.2, 62.2),
+        mscoco=(52.4, 33.1),
+        source=_OPEN_CLIP,
+        trained_on=_CLIP_DATA,
     ),
     KnownModel(
-        "openai/clip-vit-large-patch14-336",
-        428,
-        768,
-        336,
-        "English",
-        "MIT",
-        (87.7, 66.9),
-        (57.9, 37.1),
-        _OPEN_CLIP,
-        _CLIP_DATA,
+        name="openai/clip-vit-large-patch14-336",
+        parameters=428,
+        dim=768,
+        side=336,
+        languages="English",
+        licence="MIT",
+        flickr30k=(87.7, 66.9),
+        mscoco=(57.9, 37.1),
+        source=_OPEN_CLIP,
+        trained_on=_CLIP_DATA,
     ),
     KnownModel(
-        "BAAI/AltCLIP",
-        864,
-        768,
-        224,
-        "English, Chinese",
-        "see its card",
-        None,
-        None,
-        "its model card",
-        "WuDao and LAION",
+        name="BAAI/AltCLIP",
+        parameters=864,
+        dim=768,
+        side=224,
+        languages="English, Chinese",
+        licence="see its card",
+        flickr30k=None,
+        mscoco=None,
+        source="its model card",
+        trained_on="WuDao and LAION",
     ),
     KnownModel(
-        "OFA-Sys/chinese-clip-vit-base-patch16",
-        188,
-        512,
-        224,
-        "Chinese",
-        "see its card",
-        None,
-        None,
-        "its model card",
-        "about 200 million Chinese pairs",
+        name="OFA-Sys/chinese-clip-vit-base-patch16",
+        parameters=188,
+        dim=512,
+        side=224,
+        languages="Chinese",
+        licence="see its card",
+        flickr30k=None,
+        mscoco=None,
+        source="its model card",
+        trained_on="about 200 million Chinese pairs",
     ),
 )
 """In the order in which one would try them."""

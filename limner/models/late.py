@@ -14,7 +14,6 @@ from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from limner.models.tracing import is_traced
 from limner.settings import Settings
 
 _COSINES = 1 << 22
@@ -92,7 +91,7 @@ def maxsim(
     wide = torch.promote_types(regions.dtype, torch.float32)
     parts: Sequence[Tensor] = [regions.to(wide)]
     # how many blocks there are is a value of the input, which a recorded network must not depend on
-    if not is_traced():
+    if not torch.compiler.is_exporting():
         parts = torch.split(parts[0], max(1, _COSINES // max(1, regions.shape[1] * present.numel())))
     # autocast would take the products in bf16, whose steps near 1 are 1/256
     with torch.autocast(regions.device.type, enabled=False):

@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from limner.models.tracing import is_traced
 from limner.settings import Settings
 
 LocalDirection = Literal["both", "image_to_text", "text_to_image"]
@@ -200,7 +199,7 @@ class LocalMatching(nn.Module):
         images, regions, _ = pictures.score.shape
         count, items = sentences.present.shape
         flat = sentences.present.flatten()
-        if is_traced():
+        if torch.compiler.is_exporting():
             hidden = F.relu(pictures.score.flatten(0, 1)[:, None] + sentences.score.flatten(0, 1))
             every = torch.where(flat, hidden @ self.score.weight[0] + self.score.bias, 0.0)
             return every.view(images, regions, count, items).transpose(1, 2)

@@ -32,9 +32,6 @@ _PREFIXES: dict[Side, tuple[str, ...]] = {"image": ("vision", "visual", "image")
 # without these, checkpoints of one network are equal on all machines, and tell nobody the folders of one
 _OF_A_MACHINE = ("_name_or_path", "transformers_version")
 
-PICKLES = ("pytorch_model.bin", "open_clip_pytorch_model.bin")
-"""Weight files that are pickles; they are read as plain tensors, without running code."""
-
 
 @dataclass(frozen=True)
 class Half:

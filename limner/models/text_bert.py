@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from limner.errors import CheckpointError, install_hint
 from limner.models.pretrained_source import portable, quiet
 from limner.models.text_encoder import FixedText
-from limner.models.tracing import is_traced
 from limner.settings import Settings
 from limner.types import PADDING
 
@@ -108,7 +107,7 @@ class BertWords(FixedText):
         self, token_ids: Int64[Tensor, "batch words"]
     ) -> Float[Tensor, "batch words {self.channels}"]:
         """Features of words, 0 at empty positions. Pieces beyond what BERT can read at once are 0 as well."""
-        if is_traced():
+        if torch.compiler.is_exporting():
             return self._by_masks(token_ids)
         pieces = self.pieces[token_ids].long()
         present = (pieces >= 0) & (token_ids != PADDING)[:, :, None]

@@ -23,7 +23,6 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from limner.models.channel_norm import ChannelNorm
 from limner.models.text_encoder import TextEncoder, WordTableSettings
-from limner.models.tracing import is_traced
 from limner.types import PADDING
 
 Layout = Literal["resnet-50", "resnet-152"]
@@ -94,7 +93,7 @@ def join_neighbours(
     x: Float[Tensor, "batch words channels"], stride: Literal[1, 2]
 ) -> Float[Tensor, "batch out_words 2*channels"]:
     """Every `stride`-th word with the word before it on its left; the first has zeros there."""
-    if is_traced():
+    if torch.compiler.is_exporting():
         # what the function below writes in place, in operations that every format has
         padded = F.pad(x, (0, 0, 1, 0))
         return torch.cat([padded[:, : x.shape[1] : stride], x[:, ::stride]], dim=2)

@@ -17,7 +17,6 @@ from limner.errors import CheckpointError
 from limner.models.text_bert import BertSettings, BertWords, whole_words
 from limner.models.text_encoder import TextEncoder, WordTableSettings
 from limner.models.text_lstm import lengths
-from limner.models.tracing import is_traced
 from limner.types import PADDING, TextNeed, Tokenizer
 
 
@@ -252,7 +251,7 @@ def attended_phrases(
 def up_to_the_longest(token_ids: Int64[Tensor, "batch words"]) -> tuple[Tensor, Tensor]:
     """The rows, cut after the longest sentence, and which positions are before a sentence's end."""
     ends = lengths(token_ids)
-    if not is_traced():
+    if not torch.compiler.is_exporting():
         token_ids = token_ids[:, : int(ends.max())]
     # not by `token_ids != PADDING`: an empty sentence keeps one position, since attention over none is NaN
     return token_ids, torch.arange(token_ids.shape[1], device=token_ids.device) < ends[:, None]
@@ -263,7 +262,9 @@ def _means(
 ) -> tuple[Float[Tensor, "batch phrases dim"], Bool[Tensor, "batch phrases"]]:
     """The mean of each phrase's words, and which phrases exist."""
     # a recorded network has a place for as many phrases as words, and those beyond the last one count as absent
-    count = phrases.shape[1] if is_traced() else int(phrases.max()) if phrases.numel() else 0
+    count = (
+        phrases.shape[1] if torch.compiler.is_exporting() else int(phrases.max()) if phrases.numel() else 0
+    )
     inside = phrases[:, None, :] == torch.arange(1, count + 1, device=phrases.device)[:, None]
     sizes = inside.sum(dim=2, keepdim=True)
     # the paper does not say how words make a phrase: **Decided**, their mean

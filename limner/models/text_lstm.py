@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from limner.errors import CheckpointError, SettingsError
 from limner.models.text_bert import BertSettings, BertWords, whole_words
 from limner.models.text_encoder import TextEncoder, WordTableSettings
-from limner.models.tracing import is_traced
 from limner.types import PADDING, TextNeed, Tokenizer
 
 
@@ -181,9 +180,9 @@ class TextLSTM(TextEncoder):
         ends = lengths(token_ids)
         present = torch.arange(token_ids.shape[1], device=token_ids.device) < ends[:, None]
         # on an accelerator each step of a loop is several small kernels; nn.LSTM is one call of cuDNN there
-        if token_ids.device.type == "cpu" and not is_traced():
+        if token_ids.device.type == "cpu" and not torch.compiler.is_exporting():
             return self._packed(token_ids, words_below, ends, present), present
-        longest = token_ids.shape[1] if is_traced() else int(ends.max())
+        longest = token_ids.shape[1] if torch.compiler.is_exporting() else int(ends.max())
         read = self.table(token_ids[:, :longest]) if words_below is None else words_below[:, :longest].float()
         states = self.dropout(read)
         if self.settings.layers:

@@ -28,7 +28,6 @@ from limner.models.pretrained_source import (
 )
 from limner.models.text_encoder import FixedText, TextEncoder, TextSettings
 from limner.models.text_lstm import lengths
-from limner.models.tracing import is_traced
 from limner.types import PADDING
 
 LAST = (-1,)
@@ -237,7 +236,7 @@ class TextTower(TextEncoder, FixedText):
         self, token_ids: Int64[Tensor, "batch words"], read: Callable[[Tensor], tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
         """Apply `read` to sentences, those of like length together where nothing is filled."""
-        if self.settings.filled != "no" or is_traced() or len(token_ids) <= TOGETHER:
+        if self.settings.filled != "no" or torch.compiler.is_exporting() or len(token_ids) <= TOGETHER:
             return read(token_ids)
         # of 128 captions the longest has twice the tokens of the mean, and all would be padded to it
         order = (token_ids != PADDING).sum(1).argsort(stable=True)
@@ -286,7 +285,7 @@ class TextTower(TextEncoder, FixedText):
         states = _states(output, self.settings.states)
         head = _head(self.tower)
         states = states if head is None else head(states)
-        if is_traced():
+        if torch.compiler.is_exporting():
             # sentences stand at the left of their rows, and in the tower from its first token on
             places = present.long().argmax(1)[:, None] + torch.arange(token_ids.shape[1])
             places = places.clamp(max=states.shape[1] - 1)[:, :, None].expand(-1, -1, states.shape[2])
@@ -316,7 +315,7 @@ def _laid_out(
     """The tower's own numbers, filled as the settings say."""
     present = token_ids != PADDING
     counts = present.sum(1)
-    if is_traced():
+    if torch.compiler.is_exporting():
         return _laid_out_at_the_left(token_ids, counts, settings)
     # a row without any token would give a tower with a mask NaN
     length = settings.words if settings.filled != "no" else max(1, int(counts.max()))

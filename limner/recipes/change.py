@@ -19,8 +19,8 @@ from typing import Any
 from limner.durable import from_json
 from limner.errors import SettingsError
 from limner.inference.checkpoint import CALLED, read_description
+from limner.inference.run_file import checkpoint_path
 from limner.inference.sentence_transformer import refusal
-from limner.inference.trained import checkpoint_path
 from limner.losses.registry import LOSSES, all_kinds, loss_settings
 from limner.training.recipe import Recipe
 

@@ -157,7 +157,7 @@ def loader(
     if isinstance(encoder, ExportedModel):
         return partial(load_export, path.absolute())
     # here: torch takes two seconds to load, which an export need not wait for
-    from limner.inference.trained import load_model
+    from limner.inference.load import load_model
 
     device = "cpu" if cpu else None
     # that of this process: its processor may be of another kind

@@ -25,24 +25,10 @@ from limner.wire import (
     Answer,
     Explanation,
     FoundSentence,
-    MetadataField,
-    StoreApproximate,
-    StoreInfo,
-    StoreModel,
     WordMethodName,
 )
 
 T = TypeVar("T")
-
-_EXAMPLES = 3
-"""Images whose best sentence `info` gives as an example."""
-
-_EXAMPLE_LENGTH = 300
-"""Characters of an example at most; a longer sentence is hardly what somebody would type."""
-
-# sentences of one image, or of one kind of image, often fit several: the next best then takes the place
-_EXAMPLE_TRIES = 8
-"""Sentences of an image that are looked at for one that is short enough and not an example yet."""
 
 _TOGETHER = 1000
 """Rows at most that queries look for together; one that needs more is searched for alone."""
@@ -196,71 +182,12 @@ class Engine:
 
         Raises what `answer` raises.
         """
-        # not `_reranker()`: of a store without region features the image's file is read
+        # not `self.reranker`: of a store without region features the image's file is read
         return explanation(self.encoder, self.encoder.reranker, self.files, text, key, method)
 
-    def fields(self) -> list[MetadataField]:
-        """List the names of the images' metadata, with the values of those that have few."""
-        return self.files.snapshot().metadata.fields()
-
-    def info(self, *, max_k: int | None = None, changes: bool = True, adds: bool = True) -> StoreInfo:
-        """Describe the store, its model and its limits; a server passes its own limits."""
-        snapshot = self.files.snapshot()
-        taken = snapshot.columns.taken
-        times = taken[~np.isnat(taken)]
-        sentences = self.sentence_count
-        reranks = self._reranker() is not None
-        return StoreInfo(
-            id=self.files.manifest.id,
-            pictures=len(snapshot.vectors),
-            model=StoreModel(
-                fingerprint=self.files.fingerprint,
-                system=system_of(self.encoder),
-                dim=self.files.dim,
-            ),
-            reranks=reranks,
-            calibrated=self.calibration is not None,
-            composes=self.compose is not None,
-            explains="attention" if self.encoder.reranker is not None else "words",
-            max_k=max_k,
-            changes=changes,
-            adds=adds,
-            fields=tuple(self.fields()),
-            sentences=sentences,
-            examples=tuple(self._examples(snapshot)) if sentences else (),
-            identities=any(one is not None for one in snapshot.columns.identities),
-            times=(times.min().item().isoformat(), times.max().item().isoformat()) if len(times) else None,
-            approximate=self._approximate_info(snapshot),
-        )
-
-    def _approximate_info(self, snapshot: Snapshot) -> StoreApproximate | None:
-        """Say what answers in place of exact search, and what was measured of it; None until it is built."""
-        proposer = self.approximate.of(snapshot)
-        if proposer is None or not proposer.tried:
-            return None
-        last = proposer.tried[-1]
-        return StoreApproximate(by=proposer.name, width=last.width, recall=last.recall)
-
-    def _examples(self, snapshot: Snapshot) -> list[str]:
-        """Find sentences of the store that fit some of its images best: the same ones as long as the store is the same.
-
-        None are made up: a sentence about something that the store does not show would find nothing.
-        """
-        # spread over the store: images that are neighbours by path are often of one person or place
-        count = len(snapshot.vectors)
-        some = snapshot.keys_of(np.arange(0, count, max(1, count // _EXAMPLES))[:_EXAMPLES])
-        chosen: list[str] = []
-        try:
-            for key in some:
-                texts = [hit.text for hit in self.sentences(SearchRequest(like=key, k=_EXAMPLE_TRIES))]
-                fresh = [text for text in texts if len(text) <= _EXAMPLE_LENGTH and text not in chosen]
-                chosen += fresh[:1]
-        except UnknownPictureError:  # deleted a moment ago
-            return []
-        return chosen
-
-    def _reranker(self) -> Reranker | None:
-        # a store that was made without region features leaves a reranker nothing to read
+    @property
+    def reranker(self) -> Reranker | None:
+        """The model's reranker, if it has one and the store keeps the region features that it reads."""
         return self.encoder.reranker if self.files.region_shape is not None else None
 
     def _first_together(
@@ -273,7 +200,7 @@ class Engine:
         rows: dict[int, np.ndarray] = {}
         most = AROUND
         for number, (query, vector) in enumerate(zip(queries, vectors, strict=True)):
-            first = 0 if self._reranker() is None else query.rerank
+            first = 0 if self.reranker is None else query.rerank
             first = self.encoder.rerank if first is None else first
             if not (
                 isinstance(vector, LimnerError)
@@ -398,7 +325,7 @@ class Engine:
         """Return the reranker, and how many of the first images it re-ranks for a query."""
         alone = query.image is None and query.like is None
         # by the text alone it would undo what the marks have moved
-        reranker = self._reranker() if alone and not query.is_marked else None
+        reranker = self.reranker if alone and not query.is_marked else None
         if reranker is None:
             if query.rerank or query.explain:
                 raise SettingsError(f"{self.files.folder}: {self._why_not(alone)}")
@@ -425,12 +352,3 @@ def _tried(answer: Callable[[], T]) -> T | Exception:
         return answer()
     except Exception as error:
         return error
-
-
-def system_of(encoder: Encoder) -> str | None:
-    """Name of the system of a run or an export; None for an encoder of another package."""
-    # the protocol `Encoder` does not ask for a description
-    description = getattr(encoder, "description", {})
-    # a run's is of its network, an export's of its folder
-    system: str | None = description.get("model", description).get("system")
-    return system

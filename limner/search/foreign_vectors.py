@@ -31,8 +31,8 @@ from limner.search.vector_files import reader_of
 from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles, has_store
 from limner.store.path import StorePath
+from limner.store_reports import IndexReport
 from limner.types import ImageSource, Pixels, Reranker
-from limner.wire import IndexReport
 
 _SCHEME = "vectors:"
 """Prefix of the model's name where a manifest names a run."""

@@ -9,108 +9,25 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from limner.conditions import local_time
-from limner.data.readers import open_dataset
-from limner.data.records import Dataset
 from limner.errors import DataError, LimnerError, SettingsError
 from limner.export.exported import ExportedModel
 from limner.search.batch_look import EncodedBatch, Looked, Task, Workers, encode_batch
-from limner.search.find_pictures import find_pictures
+from limner.search.find_pictures import FoundPictures, find_pictures
 from limner.search.image_look import Note, Seen, is_another, look_at, look_at_time
-from limner.search.metadata import read_metadata
-from limner.search.open_source import open_source, store_of
 from limner.store.entry import StoredImage, to_json
 from limner.store.files import StoreFiles
-from limner.store.kept_model import as_stored, load_source
-from limner.store.path import StorePath, store_path
+from limner.store.kept_model import as_stored
 from limner.store.writer import StoreWriter
+from limner.store_reports import IndexReport
 from limner.types import Encoder
-from limner.wire import IndexReport
 
 _T = TypeVar("_T")
 
 _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
-
-
-# a protocol, because `limner.search.store` imports this module: to name its class here would close a cycle
-@runtime_checkable
-class OpenStore(Protocol):
-    """A store that is open; `limner.search.store.Store` is one."""
-
-    @property
-    def files(self) -> StoreFiles:
-        """Its folder."""
-
-
-def index(
-    model: Encoder | str | Path,
-    store: OpenStore | StoreFiles | StorePath | str,
-    images: str | Path | Iterable[str | Path] | None = None,
-    *,
-    data: str | Dataset | None = None,
-    split: str | None = None,
-    metadata: Mapping[str, Mapping[str, Any]] | str | Path | None = None,
-    keep_model: bool = True,
-    batch_size: int = 64,
-    workers: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> IndexReport:
-    """Add images to a store, which is made if it does not exist: `limner index` as a function.
-
-    - `model`: a model as `limner.load` returns it, a run folder, an export of one, or `hf:ORG/NAME` of the hub: a run,
-      or a pair that is imported into the store's folder; `store`: a folder, `s3://…`, or an open store.
-    - `images`: files, and folders of them.
-    - `data`: in place of `images` and `metadata`, a dataset or its FORMAT:PATH; its identities, metadata and sentences
-      go into the store, too (`limner.search.index_dataset`). `split`: only the records of this split.
-    - `metadata`: facts by path, or a CSV or JSON Lines file (`limner.search.metadata`).
-    - `keep_model`: a new store holds the model's checkpoint (`limner.store.kept_model`); otherwise it needs the run.
-
-    The other arguments and the errors are those of `index_pictures`; `SettingsError` for arguments that exclude each
-    other.
-    """
-    check_arguments(images is not None, data is not None, split is not None, metadata is not None)
-    # before the model is loaded: a mistyped source is refused at once
-    dataset = open_dataset(data) if isinstance(data, str) else data
-    notes = read_metadata(metadata) if isinstance(metadata, str | Path) else metadata
-    if isinstance(model, str | Path) and isinstance(store, str | StorePath):
-        encoder: Encoder
-        encoder, files = open_source(model, store_path(store), keep_model=keep_model)
-    else:
-        encoder = load_source(model) if isinstance(model, str | Path) else model
-        files = _opened(store, encoder, keep_model)
-    if dataset is not None:
-        # here: that module imports this one
-        from limner.search.index_dataset import index_dataset
-
-        return index_dataset(
-            encoder,
-            files,
-            dataset,
-            split=split,
-            batch_size=batch_size,
-            workers=workers,
-            progress=progress and partial(_of_pictures, progress),
-        )
-    assert images is not None
-    return index_pictures(
-        encoder,
-        files,
-        [images] if isinstance(images, str | Path) else images,
-        metadata=notes,
-        batch_size=batch_size,
-        workers=workers,
-        progress=progress,
-    )
-
-
-def _of_pictures(progress: Callable[[int, int], None], what: str, done: int, total: int) -> None:
-    # two numbers alone cannot say that they count sentences
-    if what == "pictures":
-        progress(done, total)
 
 
 def check_arguments(images: bool, data: bool, split: bool, metadata: bool) -> None:
@@ -131,23 +48,10 @@ def check_arguments(images: bool, data: bool, split: bool, metadata: bool) -> No
         raise SettingsError("split goes with a dataset; pictures alone have none")
 
 
-def _opened(
-    store: OpenStore | StoreFiles | StorePath | str, encoder: Encoder, keep_model: bool
-) -> StoreFiles:
-    if isinstance(store, StoreFiles):
-        return store
-    if not isinstance(store, str | StorePath):
-        return store.files
-    path = getattr(encoder, "path", None)
-    if path is None:
-        raise SettingsError("a model without a path cannot make a store; make it with StoreFiles.create")
-    return store_of(encoder, path, store_path(store), keep_model=keep_model)
-
-
 def index_pictures(
     encoder: Encoder,
     store: StoreFiles,
-    paths: Iterable[str | Path],
+    paths: Iterable[str | Path] | FoundPictures,
     *,
     metadata: Mapping[str, Mapping[str, Any]] | None = None,
     batch_size: int = 64,
@@ -181,7 +85,7 @@ def index_pictures(
     notes = notes_of(metadata or {})
     # before the first look: a second writer is refused at once, not after an hour of encoding
     with store.writing():
-        found = find_pictures(paths)
+        found = paths if isinstance(paths, FoundPictures) else find_pictures(paths)
         pictures = found.pictures
         stored = store.entries(pictures)
 

@@ -17,8 +17,8 @@ from limner.search.batch_look import Workers
 from limner.search.index import index_files
 from limner.search.sentences import Sentence, SentenceTable
 from limner.store.files import StoreFiles
+from limner.store_reports import IndexReport
 from limner.types import Encoder
-from limner.wire import IndexReport
 
 SPLIT = "split"
 """Name of the metadata that hold an image's split."""

@@ -173,7 +173,8 @@ def _imported(source: str, folder: StorePath) -> Path:
             )
         return Path(files.run)
     from limner.inference.checkpoint import discard_part
-    from limner.inference.import_model import FILE, import_model
+    from limner.inference.import_model import import_model
+    from limner.inference.import_pair import FILE
 
     model = folder / MODEL_FOLDER
     with reached(folder):

@@ -16,8 +16,9 @@ from limner.store.kept_model import as_stored
 from limner.store.rows import Reading, SentenceRow, State
 from limner.store.snapshot import Snapshot, damaged, matrix_of, sound_sentences
 from limner.store.vectors import Vectors
+from limner.store_reports import SentencesReport
 from limner.types import Encoder
-from limner.wire import FoundSentence, SentencesReport
+from limner.wire import FoundSentence
 
 
 @dataclass(frozen=True, slots=True)

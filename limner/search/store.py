@@ -1,4 +1,4 @@
-"""A store and its model as one object, as `limner.open_store` returns it.
+"""A store and its model as one object, as `limner.open_store` returns it; `limner.index` makes and fills one.
 
     with limner.open_store("STORE") as store:
         for hit in store.search("a woman in a green coat", k=5, where={"camera": 3}):
@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from limner.conditions import Condition
+from limner.data.readers import open_dataset
+from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
 from limner.export.exported import ExportedModel
 from limner.requests import (
@@ -26,25 +28,30 @@ from limner.requests import (
     where_strings,
 )
 from limner.search.engine import Engine
+from limner.search.find_pictures import find_pictures
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
-from limner.search.index import index_pictures
+from limner.search.index import check_arguments, index_pictures
+from limner.search.index_dataset import index_dataset
+from limner.search.metadata import read_metadata
+from limner.search.open_source import open_source, store_of
 from limner.search.query_vectors import Compose
+from limner.search.store_info import store_info
 from limner.store.calibration import calibration_for
 from limner.store.contents import thumbnails
 from limner.store.entry import StoredImage, key_of
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
-from limner.store.kept_model import as_stored, load_stored_model
+from limner.store.kept_model import as_stored, load_source, load_stored_model
 from limner.store.manifest import IN_STORE
-from limner.store.path import StorePath, is_remote
-from limner.store_reports import ErasureReport
+from limner.store.path import StorePath, is_remote, store_path
+from limner.store_reports import ErasureReport, IndexReport
+from limner.types import Encoder
 from limner.wire import (
     Answer,
     Explanation,
     FoundSentence,
     ImageInput,
-    IndexReport,
     Item,
     Items,
     StoreInfo,
@@ -238,7 +245,7 @@ class Store:
 
     def info(self) -> StoreInfo:
         """Describe the store, its model and its limits."""
-        return self.engine.info()
+        return store_info(self.engine)
 
     def _stored(self, id: str) -> StoredImage:
         stored = self.files.entry(id)
@@ -301,3 +308,82 @@ def _compose(files: StoreFiles, model: "TrainedModel | ExportedModel") -> Compos
 
     inversion = inversion_for(files, model)
     return None if inversion is None else partial(inversion.compose, model.model, model.tokenizer)
+
+
+def index(
+    model: Encoder | str | Path,
+    store: Store | StoreFiles | StorePath | str,
+    images: str | Path | Iterable[str | Path] | None = None,
+    *,
+    data: str | Dataset | None = None,
+    split: str | None = None,
+    metadata: Mapping[str, Mapping[str, Any]] | str | Path | None = None,
+    keep_model: bool = True,
+    batch_size: int = 64,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> IndexReport:
+    """Add images to a store, which is made if it does not exist: `limner index` as a function.
+
+    - `model`: a model as `limner.load` returns it, a run folder, an export of one, or `hf:ORG/NAME` of the hub: a run,
+      or a pair that is imported into the store's folder; `store`: a folder, `s3://…`, or an open store.
+    - `images`: files, and folders of them.
+    - `data`: in place of `images` and `metadata`, a dataset or its FORMAT:PATH; its identities, metadata and sentences
+      go into the store, too (`limner.search.index_dataset`). `split`: only the records of this split.
+    - `metadata`: facts by path, or a CSV or JSON Lines file (`limner.search.metadata`).
+    - `keep_model`: a new store holds the model's checkpoint (`limner.store.kept_model`); otherwise it needs the run.
+
+    The other arguments and the errors are those of `index_pictures`; `SettingsError` for arguments that exclude each
+    other.
+    """
+    check_arguments(images is not None, data is not None, split is not None, metadata is not None)
+    # before the model is loaded: a mistyped source is refused at once
+    dataset = open_dataset(data) if isinstance(data, str) else data
+    notes = read_metadata(metadata) if isinstance(metadata, str | Path) else metadata
+    # and a store is not made before there is a picture for it
+    found = None
+    if images is not None:
+        found = find_pictures([images] if isinstance(images, str | Path) else images)
+    if isinstance(model, str | Path) and isinstance(store, str | StorePath):
+        encoder: Encoder
+        encoder, files = open_source(model, store_path(store), keep_model=keep_model)
+    else:
+        encoder = load_source(model) if isinstance(model, str | Path) else model
+        files = _opened(store, encoder, keep_model)
+    if dataset is not None:
+        return index_dataset(
+            encoder,
+            files,
+            dataset,
+            split=split,
+            batch_size=batch_size,
+            workers=workers,
+            progress=progress and partial(_of_pictures, progress),
+        )
+    assert found is not None
+    return index_pictures(
+        encoder,
+        files,
+        found,
+        metadata=notes,
+        batch_size=batch_size,
+        workers=workers,
+        progress=progress,
+    )
+
+
+def _of_pictures(progress: Callable[[int, int], None], what: str, done: int, total: int) -> None:
+    # two numbers alone cannot say that they count sentences
+    if what == "pictures":
+        progress(done, total)
+
+
+def _opened(store: Store | StoreFiles | StorePath | str, encoder: Encoder, keep_model: bool) -> StoreFiles:
+    if isinstance(store, StoreFiles):
+        return store
+    if isinstance(store, Store):
+        return store.files
+    path = getattr(encoder, "path", None)
+    if path is None:
+        raise SettingsError("a model without a path cannot make a store; make it with StoreFiles.create")
+    return store_of(encoder, path, store_path(store), keep_model=keep_model)

@@ -1,22 +1,26 @@
-"""The forms in which an answer leaves: without paths, guarded in browsers, compressed, its head alone, or 304."""
+"""The forms in which an answer leaves: without paths, cut to size, guarded in browsers, compressed, or 304."""
 
 import gzip
 import hashlib
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from jaxtyping import Int
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limner.server.routes import rules_of
+from limner.store.snapshot import Snapshot
 from limner.store.uploads import NAME, is_upload
-from limner.wire import Hit, Item
+from limner.wire import FoundSentence, Hit, Item, MetadataField
 
 T = TypeVar("T", Hit, Item)
 
@@ -198,3 +202,54 @@ def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> s
     """Return the name of an image for HTTP: its file's name, or for an added one the name that its client gave."""
     given = metadata.get(NAME) if folder is not None and is_upload(path, folder) else None
     return given if isinstance(given, str) else os.path.basename(path)  # noqa: PTH119 - a Path takes ten times as long
+
+
+_EACH = 512
+"""Bytes that an answer has for each picture or sentence beside what is measured: key, scores, the names of fields."""
+
+
+def rows_that_fit(
+    snapshot: Snapshot, rows: Int[np.ndarray, " some"], most: int
+) -> Int[np.ndarray, " fitting"]:
+    """The first rows whose items have no more bytes than `most` together, and at least one; see `pictures_that_fit`."""
+    own = snapshot.columns
+    sizes = (len((own.metadata[row] + (own.identities[row] or "")).encode()) for row in rows.tolist())
+    return rows[: _fitting(sizes, most)]
+
+
+def pictures_that_fit(pictures: Sequence[T], most: int) -> tuple[T, ...]:
+    """The first hits or items that have no more bytes than `most` together, and at least one."""
+    # a name, too: for an upload it is what a client has called it. Without attention, which has a size of the model's
+    sizes = (json_size([one.name, one.identity, one.metadata]) for one in pictures)
+    return tuple(pictures[: _fitting(sizes, most)])
+
+
+def sentences_that_fit(sentences: Sequence[FoundSentence], most: int) -> tuple[FoundSentence, ...]:
+    """The first sentences that have no more bytes than `most` together, and at least one."""
+    return tuple(sentences[: _fitting((json_size(one.text) for one in sentences), most)])
+
+
+def fields_that_fit(fields: Sequence[MetadataField], most: int) -> tuple[MetadataField, ...]:
+    """The first fields that have no more bytes than `most` together; one that has more by itself loses its values."""
+    short = [
+        field if json_size(field.values) <= most // 2 else field.model_copy(update={"values": ()})
+        for field in fields
+    ]
+    return tuple(short[: _fitting((json_size(field.model_dump()) for field in short), most)])
+
+
+def json_size(value: Any) -> int:
+    """Bytes of a value as JSON."""
+    return len(json.dumps(value, ensure_ascii=False).encode(errors="surrogatepass"))
+
+
+def _fitting(sizes: Iterable[int], most: int) -> int:
+    """How many of the first fit; one in any case, or nobody could page on."""
+    count = total = 0
+    # what comes behind the end is not measured
+    for size in sizes:
+        total += size + _EACH
+        if total > most:
+            break
+        count += 1
+    return max(1, count)

@@ -15,9 +15,9 @@ from starlette.responses import Response
 
 from limner.search.engine import Engine
 from limner.search.store import Store
+from limner.search.store_info import store_info
 from limner.server.access import Access, rights_of
-from limner.server.answer_forms import Compressing, Guarded, HeadRequests
-from limner.server.answer_size import fields_that_fit
+from limner.server.answer_forms import Compressing, Guarded, HeadRequests, fields_that_fit
 from limner.server.audit import AuditLog
 from limner.server.audit_routes import Auditing, note
 from limner.server.batching import Worker
@@ -178,7 +178,7 @@ def _server_routes(engine: Engine, health: Health, counters: Counters, settings:
         rights = rights_of(request.scope)
         changes = settings.changes and "erase" in rights
         adds = settings.changes and settings.uploads is not None and "add" in rights
-        told = engine.info(max_k=settings.max_k, changes=changes, adds=adds)
+        told = store_info(engine, max_k=settings.max_k, changes=changes, adds=adds)
         note(request.scope, count=told.pictures)
         return told.model_copy(update={"fields": fields_that_fit(told.fields, settings.max_answer)})
 

@@ -15,8 +15,9 @@ from starlette.responses import Response
 from limner.judgements import ExportForm, JudgedPicture, JudgedSearch, Judgements, MarkName, Provenance
 from limner.requests import Whole
 from limner.search.contact_sheet import contact_sheet
-from limner.search.engine import Engine, system_of
+from limner.search.engine import Engine
 from limner.search.judgement_files import as_csv, as_json, as_qrels, as_queries, as_zip, query_name
+from limner.search.store_info import system_of
 from limner.server.access import token_name
 from limner.server.answer_forms import without_path
 from limner.server.audit_routes import note

@@ -17,8 +17,7 @@ from limner.errors import UnfinishedErasureError
 from limner.requests import where_strings
 from limner.search.engine import Engine
 from limner.server.access import rights_of
-from limner.server.answer_forms import without_path
-from limner.server.answer_size import check_metadata, pictures_that_fit, rows_that_fit
+from limner.server.answer_forms import json_size, pictures_that_fit, rows_that_fit, without_path
 from limner.server.audit_routes import begun, note, settle
 from limner.server.batching import Worker
 from limner.server.bodies import Key, Picture, RequestModel, Where, conditions_of
@@ -175,7 +174,9 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
     )
     async def add(body: NewItem, request: Request) -> Item:
         """Add a picture; a picture with the same bytes gets the new metadata."""
-        check_metadata(body.metadata, settings.max_metadata)
+        if (size := json_size(body.metadata)) > settings.max_metadata:
+            most = settings.max_metadata
+            raise RefusedError(413, f"metadata: at most {most:,} bytes of JSON here, got {size:,}")
         # by the header, before the image waits in line for the model
         check_pixels(body.image, settings.max_pixels)
         await begun(request.scope)

@@ -10,8 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from limner.judgements import MarkName
 from limner.requests import SearchRequest, SentencesRequest, Whole
 from limner.search.engine import Engine
-from limner.server.answer_forms import without_path
-from limner.server.answer_size import pictures_that_fit, sentences_that_fit
+from limner.server.answer_forms import pictures_that_fit, sentences_that_fit, without_path
 from limner.server.audit_routes import asked_of, note
 from limner.server.batching import Worker, unless_disconnected
 from limner.server.bodies import (

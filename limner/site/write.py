@@ -24,7 +24,8 @@ from limner.documented import Result
 from limner.durable import expect_new, whole_folder
 from limner.errors import ChangedPictureError, CheckpointError, ImageError, SettingsError, StoreError
 from limner.export.report import drawn_sentences, size_of
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import open_unchanged, small_bytes
 from limner.search.sentences import SentenceTable

@@ -9,9 +9,10 @@ from jaxtyping import Int
 
 from limner.errors import StoreError, UnknownPictureError
 from limner.store.digests import digest_of
+from limner.store.entry import PictureRow
 from limner.store.files import StoreFiles
 from limner.store.path import StorePath
-from limner.store.rows import PictureRow, Reading
+from limner.store.rows import Reading
 from limner.store.snapshot import damaged, sound
 from limner.types import RegionFeatures
 

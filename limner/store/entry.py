@@ -1,21 +1,41 @@
-"""One image of a store, without its bytes."""
+"""One image of a store, without its bytes: `PictureRow` as an engine keeps it, `StoredImage` for all others."""
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from limner.errors import DataError
-from limner.wire import Item
-
-if TYPE_CHECKING:
-    from limner.store.rows import PictureRow
+from limner.wire import Item, item_values
 
 LARGEST = 2**63 - 1
 """Largest whole number that metadata may hold: other programs read JSON's numbers into 64 bits."""
+
+
+class PictureRow(NamedTuple):
+    """The facts of an image as an engine keeps them, and the digests of its bytes.
+
+    - `number`: that of its vector, thumbnail and region features. Other bytes of the same image have another one, and
+      numbers are never used again, so that a reader can keep the vectors that it has.
+    - `digest`: of all values before it.
+    """
+
+    id: str
+    path: str
+    sha256: str
+    size: int
+    mtime: int
+    taken: int | None
+    """Microseconds since 1970 by the camera's own clock."""
+    identity: str | None
+    metadata: str
+    number: int
+    vector_sum: int
+    thumbnail_digest: bytes | None
+    regions_digest: bytes | None
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -42,7 +62,7 @@ class StoredImage:
         return key_of(self.path)
 
     def to_values(self) -> tuple[str, str, str, int, int, int | None, str | None, str]:
-        """The first values of a `limner.store.rows.PictureRow`.
+        """The first values of a `PictureRow`.
 
         Raises `DataError` for broken Unicode and for metadata that JSON cannot hold.
         """
@@ -63,7 +83,7 @@ class StoredImage:
         return Item(**item_values(self.id, self.path, self.identity, self.metadata, self.taken))
 
     @classmethod
-    def of(cls, row: "PictureRow") -> "StoredImage":
+    def of(cls, row: PictureRow) -> "StoredImage":
         """Make the stored image of an engine's row."""
         return cls(
             row.path,
@@ -77,26 +97,11 @@ class StoredImage:
 
 
 def time_of(taken: int | None) -> datetime | None:
-    """The time of a `limner.store.rows.PictureRow`."""
+    """The time of a `PictureRow`."""
     return None if taken is None else _EPOCH + timedelta(microseconds=taken)
 
 
 _EPOCH = datetime(1970, 1, 1)
-
-
-def item_values(
-    key: str, path: str, identity: str | None, metadata: Mapping[str, Any], taken: datetime | None
-) -> dict[str, Any]:
-    """The fields that a hit and an item share."""
-    place = Path(path)
-    return {
-        "id": key,
-        "name": place.name,
-        "path": place,
-        "identity": identity,
-        "metadata": metadata,
-        "taken": taken,
-    }
 
 
 def key_of(path: str) -> str:

@@ -13,10 +13,9 @@ from jaxtyping import Bool
 from limner.conditions import Condition
 from limner.errors import SettingsError
 from limner.requests import where_strings
-from limner.store.entry import StoredImage, key_of, keys_of, time_of
+from limner.store.entry import PictureRow, StoredImage, key_of, keys_of, time_of
 from limner.store.files import StoreFiles
 from limner.store.metadata_index import MetadataIndex
-from limner.store.rows import PictureRow
 from limner.store.snapshot import sound, sound_sentences
 from limner.store.traces import SHORTEST
 from limner.wire import (

@@ -17,11 +17,12 @@ import numpy as np
 from limner.durable import sync
 from limner.errors import CheckpointError, StoreError, UnfinishedErasureError
 from limner.store.contents import chunks
+from limner.store.entry import PictureRow
 from limner.store.erasable import Erasable, chosen_by
 from limner.store.files import StoreFiles
 from limner.store.manifest import MODEL_FOLDER
 from limner.store.path import expect_own_files, reached
-from limner.store.rows import PictureRow, Reading
+from limner.store.rows import Reading
 from limner.store.snapshot import sound
 from limner.store.traces import Traces, TraceSearch, files_below
 from limner.store.uploads import Uploads

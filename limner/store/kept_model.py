@@ -47,7 +47,7 @@ def load_source(
     """Load an export without torch, or a run as `load_model` does. Raises `CheckpointError` and `SettingsError`."""
     if kind_of(source) == "export":
         return load_export(source)
-    from limner.inference.trained import load_model
+    from limner.inference.load import load_model
 
     return load_model(source, stage=stage, device=device, engine=engine, precision=precision)
 

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 
 from limner.errors import StoreError
 from limner.store.digests import row_digest, total_of, total_without, vector_sums
-from limner.store.entry import StoredImage
+from limner.store.entry import PictureRow, StoredImage
 from limner.store.lance_head import Head, Kept, put_head, read_head
 from limner.store.lance_tables import (
     AT_ONCE,
@@ -46,7 +46,6 @@ from limner.store.path import StorePath
 from limner.store.rows import (
     MomentGoneError,
     Picture,
-    PictureRow,
     SentenceRow,
     State,
     contents_of,

@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Float
 
 from limner.errors import DataError, LimnerError, SettingsError, StoreError, install_hint
+from limner.store.entry import PictureRow
 from limner.store.path import StorePath, cause_of, endpoint, reached
-from limner.store.rows import PictureRow, SentenceRow
+from limner.store.rows import SentenceRow
 from limner.store.snapshot import damaged
 
 CACHED = 32 * 2**20

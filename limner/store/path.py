@@ -175,13 +175,6 @@ def expect_own_files(folder: StorePath) -> None:
                     raise _no_file(entry.path)
 
 
-def expect_file(path: StorePath) -> None:
-    """Raise `StoreError` for a pipe or device in the place of a file, which would keep the reader waiting."""
-    # a folder has an error of its own
-    if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
-        raise _no_file(path)
-
-
 def read_text(path: StorePath) -> str:
     """Read the text of a small file, as it was at one moment.
 

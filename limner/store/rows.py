@@ -14,32 +14,8 @@ from jaxtyping import Float, Int
 
 from limner.errors import StoreError
 from limner.store.digests import digest_of, row_digest
-from limner.store.entry import StoredImage
+from limner.store.entry import PictureRow, StoredImage
 from limner.types import RegionFeatures
-
-
-class PictureRow(NamedTuple):
-    """The facts of an image as an engine keeps them, and the digests of its bytes.
-
-    - `number`: that of its vector, thumbnail and region features. Other bytes of the same image have another one, and
-      numbers are never used again, so that a reader can keep the vectors that it has.
-    - `digest`: of all values before it.
-    """
-
-    id: str
-    path: str
-    sha256: str
-    size: int
-    mtime: int
-    taken: int | None
-    """Microseconds since 1970 by the camera's own clock."""
-    identity: str | None
-    metadata: str
-    number: int
-    vector_sum: int
-    thumbnail_digest: bytes | None
-    regions_digest: bytes | None
-    digest: bytes
 
 
 class SentenceRow(NamedTuple):
@@ -183,7 +159,7 @@ class Rows(Protocol):
         """Remove from the disk what has been deleted. The caller holds the store's lock."""
 
     def faults(self) -> list[str]:
-        """Faults that the engine itself finds in its files, a line each."""
+        """Faults that the engine itself finds in its files, a line each. Raises `StoreError` if it cannot read them."""
 
     def copy(self, folder: Path) -> None:
         """Copy all rows of one moment into an empty folder."""

@@ -16,13 +16,13 @@ from jaxtyping import Float, Int
 from limner.conditions import Condition
 from limner.errors import SearchTimeoutError, StoreError, UnknownPictureError
 from limner.store.digests import row_digest, total_of, vector_sums
-from limner.store.entry import item_values
+from limner.store.entry import PictureRow
 from limner.store.metadata_index import MetadataIndex
 from limner.store.path import StorePath
-from limner.store.rows import PictureRow, Reading, SentenceRow
+from limner.store.rows import Reading, SentenceRow
 from limner.store.vectors import Vectors
 from limner.types import ImageSource
-from limner.wire import Hit, Item
+from limner.wire import Hit, Item, item_values
 
 
 @dataclass(frozen=True, eq=False)

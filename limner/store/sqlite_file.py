@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from limner.errors import DataError, StoreError, StoreTrouble
+from limner.store.entry import PictureRow
 from limner.store.path import cause_of
-from limner.store.rows import PictureRow, SentenceRow
+from limner.store.rows import SentenceRow
 
 FILE = "store.sqlite"
 """Name of the file in the store's folder."""

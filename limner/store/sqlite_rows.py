@@ -35,8 +35,7 @@ from limner.store.sqlite_file import (
     connect,
     told,
 )
-from limner.store.sqlite_reading import SqliteReading
-from limner.store.sqlite_writing import SqliteWriting
+from limner.store.sqlite_transactions import SqliteReading, SqliteWriting
 
 _STEP = 0.1
 """Seconds in which two changes of a file may have the same time."""
@@ -169,11 +168,8 @@ class SqliteRows:
 
     def faults(self) -> list[str]:
         """See `Rows.faults`."""
-        try:
-            with self._reading_connection() as connection:
-                found = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(10)")]
-        except StoreError as error:
-            return [str(error)]
+        with self._reading_connection() as connection:
+            found = [str(line) for (line,) in connection.execute("PRAGMA integrity_check(10)")]
         return [] if found == ["ok"] else found
 
     def copy(self, folder: Path) -> None:

@@ -12,11 +12,11 @@ from limner.errors import LimnerError, StoreError
 from limner.export.exported import ExportedModel
 from limner.store.contents import chunks
 from limner.store.digests import digest_of, known, row_digest, total_of, vector_sums
-from limner.store.entry import StoredImage, key_of
+from limner.store.entry import PictureRow, StoredImage, key_of
 from limner.store.files import StoreFiles
 from limner.store.manifest import IN_STORE
 from limner.store.path import expect_own_files
-from limner.store.rows import PictureRow, Reading, SentenceRow
+from limner.store.rows import Reading, SentenceRow
 from limner.store_reports import Finding, Verification, as_text
 
 DAMAGE = {

@@ -19,11 +19,10 @@ from limner.errors import CheckpointError
 from limner.evaluation.measures import STANDARD
 from limner.evaluation.per_query import write_queries
 from limner.evaluation.protocols import Protocol
-from limner.inference import load_model
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.source import RUN_FILE
-from limner.inference.trained import STATE_FILE
+from limner.inference.load import load_model
+from limner.inference.source import RUN_FILE, STATE_FILE
 from limner.training.log import LOG_FILE, Listener, silent
 from limner.training.loop import train
 from limner.training.recipe import Recipe

@@ -23,8 +23,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
-from limner.inference.source import RUN_FILE
-from limner.inference.trained import STATE_FILE
+from limner.inference.source import RUN_FILE, STATE_FILE
 from limner.models.adapters import remove_adapters
 from limner.models.registry import network_class
 from limner.models.transformer_layers import layers_above

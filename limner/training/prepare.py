@@ -19,7 +19,8 @@ from limner.data.word_vectors import learn_word_vectors, read_word_vectors
 from limner.data.words import words
 from limner.errors import DataError, SettingsError
 from limner.inference.learnt_images import knows_what_it_learnt
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.models.adapters import peft_library
 from limner.models.dual_encoder import DualEncoder
 from limner.models.known import weight_terms

@@ -479,10 +479,6 @@ class Recipe(Settings):
             self.model.check_cross_encoder()
         return self
 
-    def classes_needed(self) -> bool:
-        """True if a loss of any stage needs classes."""
-        return any("classes" in stage.needs for stage in self.stages)
-
     def first_with(self, kind: str) -> int:
         """Number of the first stage with a loss of a kind."""
         return next(

@@ -16,8 +16,8 @@ from limner.inference.checkpoint import (
 )
 from limner.inference.learnt_images import learnt_tensors
 from limner.inference.provenance import versions
-from limner.inference.source import RUN_FILE
-from limner.inference.trained import STATE_FILE, read_listing
+from limner.inference.run_file import read_listing
+from limner.inference.source import RUN_FILE, STATE_FILE
 from limner.models.adapters import merged_state
 from limner.training.origin import origin_of
 from limner.training.prepare import Prepared

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from limner.errors import CheckpointError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint, write_checkpoint
-from limner.inference.trained import STATE_FILE
+from limner.inference.source import STATE_FILE
 from limner.losses.sharded_classes import Shard
 from limner.training.average import WeightAverage
 from limner.training.recipe import Recipe

@@ -11,8 +11,8 @@ from limner.cli.root import app
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError
 from limner.evaluation.per_query import read_queries
-from limner.inference import load_model
 from limner.inference.evaluate_run import evaluate_run
+from limner.inference.load import load_model
 from limner.recipes.registry import RECIPES, RecipeEntry
 
 SHORT = (
@@ -123,7 +123,7 @@ def test_a_table_of_no_paper_has_its_figures_and_no_paper_beside_them(toys: Data
 
 def test_cpu_is_for_measuring_too(toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "limner.inference.trained.default_device", lambda: pytest.fail("the accelerator was taken")
+        "limner.inference.load.default_device", lambda: pytest.fail("the accelerator was taken")
     )
     _ablate(toys, "dual-path-table-7", tmp_path, *SHORT)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from limner.cli import calibrate as calibrate_module
 from limner.data.records import Dataset
-from limner.inference import load_model
 from limner.inference.calibration_file import THRESHOLD, CalibrationReport
+from limner.inference.load import load_model
 from limner.inference.trained import TrainedModel
 from limner.store.files import StoreFiles
 from tests.agreeing import agreeing, resaved

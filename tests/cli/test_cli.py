@@ -271,7 +271,7 @@ def test_cpu_is_used_where_there_is_an_accelerator(
     limner: Limner, toy_run: Path, store: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "limner.inference.trained.default_device", lambda: pytest.fail("the accelerator was taken")
+        "limner.inference.load.default_device", lambda: pytest.fail("the accelerator was taken")
     )
     for command in (
         ("evaluate", toy_run, "--data", f"folder:{pictures}"),

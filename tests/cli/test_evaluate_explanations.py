@@ -10,8 +10,8 @@ from limner.data.picture_truth import PictureTruth
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.errors import DataError
-from limner.inference import load_model
 from limner.inference.evaluate_explanations import colour_places, evaluate_explanations
+from limner.inference.load import load_model
 from limner.inference.word_effects import LeaveOneOut
 from limner.people import generate_people
 from tests.cli.command import Limner, refused

@@ -8,7 +8,8 @@ from limner.data.records import Dataset
 from limner.export import run as module
 from limner.export.int8 import CalibrationRows
 from limner.export.report import REPORT_FILE, ExportReport
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from tests.cli.command import Limner
 
 pytest.importorskip("onnxscript")

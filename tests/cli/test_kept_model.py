@@ -71,6 +71,9 @@ def test_pictures_passed_over_are_counted(
         limner("index", toy_run, tmp_path / "store", folder),
         r"no pictures in .*2 \.heic, 1 \.nef; HEIC needs",
     )
+    # and no store is made of none
+    refused(limner("index", toy_run, tmp_path / "none", folder), "no pictures in")
+    assert not (tmp_path / "none").exists()
 
 
 def test_heic_is_indexed(limner: Limner, toy_run: Path, tmp_path: Path) -> None:

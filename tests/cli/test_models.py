@@ -11,7 +11,7 @@ import pytest
 import limner as library
 from limner.inference.checkpoint import read_description
 from limner.inference.import_model import import_model
-from limner.inference.trained import checkpoint_path
+from limner.inference.run_file import checkpoint_path
 from limner.models.known import KNOWN
 from limner.store.files import StoreFiles
 from limner.store.manifest import IN_STORE

@@ -1,4 +1,3 @@
-import doctest
 import re
 import sys
 from collections.abc import Iterator
@@ -167,9 +166,3 @@ def test_without_textblob_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "textblob.en", None)
     with pytest.raises(SettingsError, match=r"limner\[hgan\]"):
         noun_phrases("a zebra")
-
-
-def test_examples_in_the_documentation() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

@@ -1,17 +1,8 @@
 """Kinds of words, and the phrases that they form."""
 
-import doctest
-
 import pytest
 
-from limner.data import word_kinds as module
 from limner.data.word_kinds import KINDS, kind_of, others_of_kind, phrases_of
-
-
-def test_examples_in_docstrings() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
 
 
 def test_a_word_has_one_kind() -> None:

@@ -1,5 +1,3 @@
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -21,12 +19,6 @@ def _simulated(rng: np.random.Generator, queries: int, gallery: int, ahead: floa
 
 
 FITTED = Calibration(of_score=1, of_lead=3, offset=-2, floor=-0.5, right=5, wrong=50)
-
-
-def test_the_documented_examples_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
 
 
 @settings(max_examples=40)

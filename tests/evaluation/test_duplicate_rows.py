@@ -1,5 +1,3 @@
-import doctest
-
 import numpy as np
 import pytest
 import torch
@@ -7,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from limner.evaluation import duplicates as module
 from limner.evaluation.duplicates import duplicate_rows
 
 
@@ -43,9 +40,3 @@ def test_rows_one_bit_apart_are_not_twins() -> None:
     rows = torch.ones(3, 40)
     rows[1, 39] = torch.nextafter(rows[1, 39], torch.tensor(2.0))
     assert [part.tolist() for part in duplicate_rows(rows.numpy())] == [[2], [0]]
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

@@ -1,21 +1,12 @@
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.errors import DataError
-from limner.evaluation import calibration as module
 from limner.evaluation.calibration import HITS, FirstHits
 
 NAMES = ("scores", "right", "without", "groups")
-
-
-def test_the_documented_examples_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 25), st.sampled_from([0.0, 0.1, 0.9, 1.0]))

@@ -1,9 +1,6 @@
-import doctest
-
 import pytest
 
 from limner.errors import SettingsError
-from limner.evaluation import names as module
 from limner.evaluation.curves import CURVES
 from limner.evaluation.measures import NAMED, OF_K, RecallAt
 from limner.evaluation.names import AnyMeasure, parse_measure, parse_measures
@@ -47,12 +44,6 @@ def test_lists_of_names() -> None:
     for nothing in ("", " , "):
         with pytest.raises(SettingsError, match="no measure was named"):
             parse_measures(nothing)
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
 
 
 def test_k_counts_from_one() -> None:

@@ -1,12 +1,9 @@
-import doctest
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.errors import DataError
-from limner.evaluation import scores as module
 from limner.evaluation.scores import BINS, Similarities
 from tests.reference import ranking as twin
 
@@ -46,9 +43,3 @@ def test_one_kind_alone_has_no_overlap() -> None:
 def test_what_is_no_cosine_is_refused() -> None:
     with pytest.raises(DataError, match=r"a score is -3; L2-normalise"):
         Similarities().add(torch.tensor([[0.5, -3.0]]), torch.tensor([0.5]))
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

@@ -1,5 +1,3 @@
-import doctest
-
 import numpy as np
 import pytest
 import torch
@@ -7,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from limner.errors import DataError, SettingsError
-from limner.evaluation import ranking as module
 from limner.evaluation.curves import CURVES
 from limner.evaluation.measures import NAMED, OF_K, Matches, MeanAveragePrecision, value_of
 from limner.evaluation.ranking import (
@@ -193,12 +190,6 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         rank_scores(three, relevance)
     with pytest.raises(SettingsError, match="at least 1 query"):
         rank_scores(two, relevance, block=0)
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
 
 
 ALL = (*NAMED, *(make(k) for make in OF_K.values() for k in (1, 3, 50)))

@@ -1,5 +1,3 @@
-import doctest
-
 import numpy as np
 import pytest
 import torch
@@ -66,9 +64,3 @@ def test_other_labels_are_refused(bad: object) -> None:
         Relevance.from_labels([[1, 0]], bad)
     with pytest.raises(DataError, match="queries have 1 labels, gallery items 2"):
         Relevance.from_labels([[1]], [[1, 0]])
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

@@ -1,12 +1,9 @@
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.errors import DataError
-from limner.evaluation import calibration as module
 from limner.evaluation.calibration import (
     BINS,
     ENOUGH,
@@ -19,12 +16,6 @@ from limner.evaluation.calibration import (
     why_unusable,
 )
 from tests.reference.calibration import calibration_error, threshold_is_used
-
-
-def test_the_documented_examples_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60))

@@ -1,6 +1,5 @@
 """Ties: the same codes stored in another way have the same ranks, and what ties decide is counted."""
 
-import doctest
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from limner.evaluation import ties as module
 from limner.evaluation.both_directions import evaluate, evaluate_scores
 from limner.evaluation.measures import RecallAt
 from limner.evaluation.names import parse_measures
@@ -428,9 +426,3 @@ def test_a_trec_run_of_others_says_what_its_ties_decide(tmp_path: Path) -> None:
 def test_norms_at_the_ends_of_float32() -> None:
     rows = torch.tensor([[3.0, 4.0], [3e30, 4e30], [3e-30, 4e-30], [0.0, 0.0]])
     np.testing.assert_allclose(row_norms(rows).numpy(), [5, 5e30, 5e-30, 0], rtol=1e-6)
-
-
-def test_examples_in_docstrings() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

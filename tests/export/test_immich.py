@@ -17,7 +17,8 @@ from limner.export.report import compare, drawn_pixels, drawn_sentences
 from limner.export.run import export_run
 from limner.inference.encoding import Encoding
 from limner.inference.import_model import import_model
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from tests import towers
 
 pytest.importorskip("onnxscript")

@@ -13,7 +13,7 @@ from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import load_export
 from limner.export.int8 import CalibrationRows
 from limner.export.run import export_run
-from limner.inference.trained import load_model
+from limner.inference.load import load_model
 from limner.search.repair import repair
 from limner.store.files import StoreFiles
 from limner.store.kept_model import load_stored_model

@@ -15,7 +15,8 @@ from limner.export.report import drawn_pixels, drawn_sentences
 from limner.export.rerank_graphs import RerankGraphs, rerank_graphs
 from limner.export.reranker import ExportedReranker
 from limner.export.run import ExportFormat, export_run, write_rerank_part, write_tower
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.losses.levels import Levels
 from limner.models.co_attention import CoAttentionSettings
 from limner.models.hgan import HGANSettings

@@ -18,8 +18,8 @@ from limner.export.int8 import CalibrationRows
 from limner.export.run import export_run
 from limner.inference.calibration import write_calibration
 from limner.inference.calibration_file import parse_calibration
+from limner.inference.load import load_model
 from limner.inference.source import EXPORT_FILE
-from limner.inference.trained import load_model
 from limner.search.index import index_pictures
 from limner.store.files import StoreFiles
 from tests.export.needs import need_openvino, search_without_torch

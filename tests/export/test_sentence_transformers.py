@@ -12,7 +12,8 @@ from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.export.run import export_run
 from limner.export.sentence_transformers import CHECKPOINT, write_sentence_transformers
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.models.hub_correction import HubCorrectionSettings
 from limner.training.loop import train
 from tests import towers

@@ -21,7 +21,8 @@ from limner.export.small_weights import write_small_weights
 from limner.export.towers import _Resize
 from limner.inference.checkpoint import write_checkpoint
 from limner.inference.import_model import import_model
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.models.hub_correction import HubCorrectionSettings
 from limner.models.mnil import MNiLSettings
 from limner.models.registry import build_network

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from limner.data.records import Dataset
-from limner.inference import load_model
+from limner.inference.load import load_model
 from limner.inference.trained import TrainedModel
 from limner.training.loop import train
 from tests.toy import toy_mnil

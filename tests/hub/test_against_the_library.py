@@ -15,7 +15,7 @@ import pytest
 
 import limner
 from limner.hub import push
-from limner.inference.trained import load_model
+from limner.inference.load import load_model
 from tests.hub.cache import COMMIT
 
 pytest.importorskip("huggingface_hub")

@@ -20,9 +20,10 @@ from limner.hub import push
 from limner.hub.card import INTENDED, REFUSED
 from limner.inference.checkpoint import read_checkpoint, read_description, read_digest, write_checkpoint
 from limner.inference.learnt_images import named_by
+from limner.inference.load import load_model
+from limner.inference.run_file import checkpoint_path, read_listing
 from limner.inference.seen_before import SeenBefore
 from limner.inference.source import RUN_FILE
-from limner.inference.trained import checkpoint_path, load_model, read_listing
 from limner.training.loop import train
 from tests import towers
 from tests.hub.cache import FakeApi, fake_api, put, use

@@ -8,9 +8,9 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.evaluation.calibration import FirstHits, Reliability, fit, measured
 from limner.inference import calibration as module
-from limner.inference import load_model
 from limner.inference.calibration import calibrate_run, check_calibration
 from limner.inference.evaluate_run import evaluate_run
+from limner.inference.load import load_model
 from limner.inference.trained import TrainedModel
 from tests.agreeing import agreeing
 

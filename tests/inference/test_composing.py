@@ -18,7 +18,8 @@ from limner.inference.composing import (
     read_inversion,
     write_inversion,
 )
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.models.inversion import InversionSettings, PictureWords
 
 TEXTS = ["but red", "on white ground"]

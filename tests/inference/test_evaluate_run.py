@@ -7,8 +7,8 @@ import pytest
 from limner.data.records import Dataset
 from limner.evaluation.arrays import Results
 from limner.evaluation.protocols import PROTOCOLS
-from limner.inference import load_model
 from limner.inference.evaluate_run import evaluate_run
+from limner.inference.load import load_model
 
 
 def test_the_protocol_is_the_formats_and_labels_decide_where_it_says_so(toys: Dataset, toy_run: Path) -> None:

@@ -12,10 +12,10 @@ from limner.data.records import Dataset
 from limner.durable import sealed
 from limner.errors import DataError
 from limner.evaluation.report import Report
-from limner.inference import load_model
 from limner.inference.checkpoint import write_checkpoint
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.evaluations import FILE, note_look, noted, summarise
+from limner.inference.load import load_model
 
 
 def _report(

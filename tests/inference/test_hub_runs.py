@@ -16,7 +16,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, LimnerError, SettingsError
 from limner.hub import push
 from limner.inference.hub_runs import find_hub_run, local_run, refusal, run_of_name, split_name
-from limner.inference.trained import load_model
+from limner.inference.load import load_model
 from limner.recipes import get_recipe
 from limner.recipes.change import start_from
 from limner.search.open_source import run_for_store

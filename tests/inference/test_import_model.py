@@ -1,377 +1,275 @@
-import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
+from fastapi.testclient import TestClient
 from PIL import Image
 
-from limner.errors import CheckpointError, LimnerError
-from limner.inference.encoding import Encoding
+import limner
+from limner.data.minimal_pairs import MinimalPair, PairSet
+from limner.data.records import Dataset
+from limner.errors import CheckpointError, DataError, SettingsError
+from limner.export.sentence_transformers import write_sentence_transformers
 from limner.inference.import_model import import_model
-from limner.inference.trained import TrainedModel, load_model
-from limner.models.pretrained_source import unusable
+from limner.inference.import_pair import FILE
+from limner.inference.load import load_model
+from limner.inference.sentence_transformer import SIDE, SentenceTransformerRun
+from limner.inference.trained import TrainedModel
+from limner.server.app import create_app
 from tests import towers
 
-transformers = pytest.importorskip("transformers")
+sentence_transformers: Any
+modules: Any
 
-PAIRS: dict[str, Callable[[Path], Any]] = {
-    "clip": towers.save_clip,
-    "old clip": lambda folder: towers.save_clip(folder, eos=2),
-    "half precision": lambda folder: towers.save_clip(folder, dtype=torch.float16),
-    "siglip": towers.save_siglip,
-    "siglip, padding left": lambda folder: towers.save_siglip(folder, padding_side="left"),
-    "siglip, masked": lambda folder: towers.save_siglip(
-        folder, model_input_names=["input_ids", "attention_mask"]
-    ),
-    "siglip 1": towers.save_siglip1,
-    "siglip2": towers.save_siglip2,
-    "altclip": towers.save_altclip,
-    "chinese_clip": towers.save_chinese_clip,
-}
+TEXTS = ["a red hat", "a woman in a blue shirt carries a black bag", "two dogs on a beach"]
 
-PREPROCESSING: dict[str, dict[str, Any]] = {
-    "as it is": {},
-    "bilinear": {"resample": 2},
-    "lanczos": {"resample": 1},
-    "nearest": {"resample": 0},
-    "squash": {"size": {"height": 32, "width": 32}, "do_center_crop": False, "crop_size": None},
-    "squash, then crop": {"size": {"height": 40, "width": 36}},
-    "larger, then crop": {"size": {"shortest_edge": 45}},
-    "numbers": {"size": 37, "crop_size": 32},
-    "no mean": {"do_normalize": False},
-    "no rescale": {"do_rescale": False, "image_mean": [120.0, 110.0, 100.0], "image_std": [60.0, 61.0, 62.0]},
-}
+
+@pytest.fixture(autouse=True, scope="module")
+def _library() -> None:
+    """Imported where these tests run: each worker collects them, and the import takes 6 s."""
+    global sentence_transformers, modules
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
 
 
 def pictures() -> list[Image.Image]:
     random = np.random.default_rng(0)
-    sizes = ((80, 120), (124, 68), (64, 64), (36, 92), (101, 203))
-    return [
-        Image.fromarray(random.integers(0, 256, (*size, 3), dtype=np.uint8).repeat(2, 0)) for size in sizes
-    ]
+    sizes = ((80, 120), (124, 68), (64, 64), (33, 90))
+    return [Image.fromarray(random.integers(0, 256, (*size, 3), dtype=np.uint8)) for size in sizes]
 
 
-def sentences(tokenizer: Any) -> list[str]:
-    spells_all = tokenizer.cls_token is None and tokenizer.is_fast
-    more = ["zebra", "PASSPORT office", "dog"] if spells_all else []
-    return [*towers.SENTENCES, *more, " ".join(towers.SENTENCES)]
+def unit(rows: Any) -> np.ndarray:
+    return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
 
 
-def theirs(model: Any, folder: Path, texts: list[str], images: list[Image.Image]) -> list[np.ndarray]:
-    """transformers' own way from sentences and images to unit embeddings."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    length = min(tokenizer.model_max_length, 64)
-    # the padding of SigLIP's processor; of the others it changes nothing
-    batch = tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
-    batch = {name: value for name, value in batch.items() if name in tokenizer.model_input_names}
-    pixels = transformers.AutoImageProcessor.from_pretrained(folder)(images, return_tensors="pt")
-    with torch.no_grad():
-        found = model.get_text_features(**batch), model.get_image_features(**pixels)
-    return [torch.nn.functional.normalize(one.pooler_output, dim=1).numpy() for one in found]
+def clip(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    towers.save_clip(folder)
+    return folder
 
 
-def imported(tmp_path: Path, source: Path) -> TrainedModel:
-    import_model(str(source), tmp_path / "run")
-    return load_model(tmp_path / "run", precision="fp32")
+def wrapped(tmp_path: Path, *after: Any) -> Path:
+    """A tiny CLIP as sentence-transformers saves it, with modules after it."""
+    transformer = modules.Transformer(str(clip(tmp_path / "clip")))
+    made = sentence_transformers.SentenceTransformer(modules=[transformer, *after], device="cpu")
+    made.save_pretrained(str(tmp_path / "wrapped"), create_model_card=False)
+    return tmp_path / "wrapped"
 
 
-@pytest.mark.parametrize("pair", PAIRS)
-def test_embeddings_equal_those_of_transformers(pair: str, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    model = PAIRS[pair](source)
-    if pair == "half precision":
-        # the file's rounding, which both read
-        model = type(model).from_pretrained(source, dtype=torch.float32).eval()
-    run = imported(tmp_path, source)
-    texts = sentences(transformers.AutoTokenizer.from_pretrained(source))
-    images = pictures()
-    if pair == "siglip2":
-        # naflex keeps the ratio of the sides; limner sees squares (a departure named in `ImageTower`)
-        images = [image.resize((towers.SIDE, towers.SIDE), Image.Resampling.BILINEAR) for image in images]
-    # SigLIP's training text was in lower case, which its files do not say
-    lower = [text.lower() for text in texts] if "siglip" in pair else texts
-    text_rows, image_rows = theirs(model, source, lower, images)
-    np.testing.assert_allclose(run.encode_texts(texts), text_rows, atol=1e-6)
-    np.testing.assert_allclose(run.encode_images(images), image_rows, atol=1e-5)
-    # the tiny towers tell sentences and images apart, so that the equalities above mean something
-    assert (text_rows @ text_rows.T)[np.triu_indices(len(texts), 1)].min() < 0.999
-    assert (image_rows @ image_rows.T)[np.triu_indices(len(images), 1)].min() < 0.999
+@pytest.fixture
+def general(tmp_path: Path) -> Path:
+    """An encoder that is no plain pair: a linear layer stands above both towers."""
+    torch.manual_seed(0)
+    dim = modules.Transformer(str(clip(tmp_path / "sizes"))).get_embedding_dimension()
+    return wrapped(tmp_path, modules.Dense(dim, 6, activation_function=torch.nn.Tanh()))
 
 
-@pytest.mark.parametrize("kind", PREPROCESSING)
-def test_preprocessing_equals_that_of_transformers(kind: str, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    model = towers.save_clip(source)
-    towers.save_preprocessor(source, **PREPROCESSING[kind])
-    run = imported(tmp_path, source)
-    _, image_rows = theirs(model, source, ["dog"], pictures())
-    np.testing.assert_allclose(run.encode_images(pictures()), image_rows, atol=1e-5)
+def opened(folder: Path) -> Any:
+    return sentence_transformers.SentenceTransformer(str(folder), device="cpu")
 
 
-@pytest.mark.parametrize("quick_gelu", [False, True])
-@pytest.mark.parametrize("custom_text", [False, True])
-def test_open_clip_names(quick_gelu: bool, custom_text: bool, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    model = towers.save_open_clip(source, quick_gelu=quick_gelu, custom_text=custom_text)
-    run = imported(tmp_path, source)
-    # for transformers' processor, which reads no open_clip file
-    towers.save_preprocessor(source)
-    texts = [*towers.SENTENCES, "zebra"]
-    text_rows, image_rows = theirs(model, source, texts, pictures())
-    np.testing.assert_allclose(run.encode_texts(texts), text_rows, atol=1e-6)
-    np.testing.assert_allclose(run.encode_images(pictures()), image_rows, atol=1e-5)
+def old_form(tmp_path: Path) -> Path:
+    """The layout of clip-ViT-B-32 on the hub."""
+    clip(tmp_path / "old" / "0_CLIPModel")
+    (tmp_path / "old" / "modules.json").write_text(
+        json.dumps(
+            [{"idx": 0, "name": "0", "path": "0_CLIPModel", "type": "sentence_transformers.models.CLIPModel"}]
+        ),
+        encoding="utf-8",
+    )
+    return tmp_path / "old"
 
 
-def test_a_run_needs_its_source_no_more_and_names_no_folder(tmp_path: Path) -> None:
-    source = tmp_path / "somebody's pair"
-    source.mkdir()
-    towers.save_clip(source)
-    run = imported(tmp_path, source)
-    before = run.encode_texts("a red hat")
-    for file in source.iterdir():
-        file.unlink()
-    again = load_model(tmp_path / "run", precision="fp32")
-    np.testing.assert_array_equal(again.encode_texts("a red hat"), before)
-    assert again.fingerprint == run.fingerprint
-    written = b"".join(file.read_bytes() for file in (tmp_path / "run").iterdir())
-    assert run.description["data"]["source"] == "somebody's pair"
-    assert str(tmp_path).encode() not in written
-
-
-def test_two_imports_of_one_pair_are_one_model(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    towers.save_siglip(source)
-    first = import_model(str(source), tmp_path / "first")
-    copied = tmp_path / "copied"
-    source.rename(copied)
-    assert import_model(str(copied), tmp_path / "second").fingerprint == first.fingerprint
-
-
-def test_the_fingerprint_covers_the_tokenizer_and_every_weight(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    towers.save_siglip(source)
-    run = import_model(str(source), tmp_path / "run")
-    content = json.loads((source / "tokenizer.json").read_text())
-    content["model"]["merges"] = content["model"]["merges"][:-1]
-    (source / "tokenizer.json").write_text(json.dumps(content))
-    assert import_model(str(source), tmp_path / "other").fingerprint != run.fingerprint
-    again = load_model(tmp_path / "run")
-    for name, weight in again.model.state_dict().items():
-        last = weight.view(-1)[-1].clone()
-        weight.view(-1)[-1] += 1
-        # computed once and kept, so asked of a copy
-        assert dataclasses.replace(again).fingerprint != run.fingerprint, name
-        weight.view(-1)[-1] = last
-    assert again.fingerprint == run.fingerprint
-
-
-def test_another_size_and_fewer_words(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    model = towers.save_clip(source)
-    import_model(str(source), tmp_path / "run", size=(48, 16), words=6)
-    run = load_model(tmp_path / "run", precision="fp32")
-    images = [image.resize((16, 48), Image.Resampling.BICUBIC) for image in pictures()]
-    pixels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images])
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in ((0.48, 0.46, 0.41), (0.27, 0.26, 0.28)))
-    with torch.no_grad():
-        expected = model.get_image_features((pixels / 255 - mean) / std, interpolate_pos_encoding=True)
-    expected = torch.nn.functional.normalize(expected.pooler_output, dim=1).numpy()
-    np.testing.assert_allclose(run.encode_images(pictures()), expected, atol=1e-5)
-    assert run.tokenize(towers.SENTENCES[:2]).token_ids.shape == (2, 6)
-
-
-def broken(folder: Path, kind: str) -> None:
-    if kind == "no configuration":
-        (folder / "config.json").unlink()
-    elif kind == "cut configuration":
-        (folder / "config.json").write_text("{")
-    elif kind == "no weights":
-        (folder / "model.safetensors").unlink()
-    elif kind == "cut weights":
-        (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-500])
-    elif kind == "no preprocessing":
-        (folder / "preprocessor_config.json").unlink()
-    elif kind == "cut preprocessing":
-        (folder / "preprocessor_config.json").write_text("[1, 2")
-    elif kind == "no size":
-        towers.save_preprocessor(folder, size={"longest_edge": 32}, do_center_crop=False)
-    elif kind == "no tokenizer":
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            (folder / name).unlink()
-    elif kind == "cut tokenizer":
-        (folder / "tokenizer.json").write_text("{}")
-    elif kind == "another tokenizer":
-        config = json.loads((folder / "config.json").read_text())
-        config["text_config"]["vocab_size"] = 20
-        (folder / "config.json").write_text(json.dumps(config))
-    elif kind == "text alone":
-        towers.save_bert_tokenizer(folder)
-        config = transformers.BertConfig(
-            vocab_size=50,
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=16,
-        )
-        config.save_pretrained(folder)
-    elif kind == "another open_clip":
-        (folder / "config.json").unlink()
-        vision = {"timm_model_name": "vit_x", "image_size": 32}
-        described = {"model_cfg": {"embed_dim": 4, "vision_cfg": vision, "text_cfg": {}}}
-        (folder / "open_clip_config.json").write_text(json.dumps(described))
+@pytest.mark.parametrize("form", ["new", "old", "normalised"])
+def test_a_wrapped_pair_becomes_a_network_of_limner(form: str, tmp_path: Path) -> None:
+    if form == "old":
+        source = old_form(tmp_path)
     else:
-        raise AssertionError(kind)
+        source = wrapped(tmp_path, *([modules.Normalize()] if form == "normalised" else []))
+    run = import_model(f"st:{source}", tmp_path / "run")
+    assert not isinstance(run, SentenceTransformerRun)
+    run = load_model(tmp_path / "run", precision="fp32", device="cpu")
+    theirs = opened(source)
+    np.testing.assert_allclose(run.encode_texts(TEXTS), unit(theirs.encode(TEXTS)), atol=1e-5)
+    np.testing.assert_allclose(run.encode_images(pictures()), unit(theirs.encode(pictures())), atol=1e-5)
+    assert run.description["data"]["source"] == f"st:{source.name}"
+    # no path of this machine anywhere in it
+    assert str(tmp_path) not in json.dumps(run.description)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "no configuration",
-        "cut configuration",
-        "no weights",
-        "cut weights",
-        "no preprocessing",
-        "cut preprocessing",
-        "no size",
-        "no tokenizer",
-        "cut tokenizer",
-        "another tokenizer",
-        "text alone",
-        "another open_clip",
-    ],
-)
-def test_a_folder_with_wrong_or_missing_files_is_one_line(kind: str, tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    towers.save_clip(source)
-    broken(source, kind)
-    with pytest.raises(LimnerError) as caught:
-        import_model(str(source), tmp_path / "run")
-    assert "\n" not in str(caught.value)
-    assert "source" in str(caught.value)
-    # no half of a run is left
+def test_another_encoder_is_called_as_it_is(general: Path, tmp_path: Path) -> None:
+    run = import_model(f"st:{general}", tmp_path / "run")
+    assert isinstance(run, SentenceTransformerRun)
+    theirs = opened(general)
+    assert run.dim == 6
+    np.testing.assert_allclose(run.encode_texts(TEXTS), unit(theirs.encode(TEXTS)), atol=1e-5)
+    np.testing.assert_allclose(run.encode_images(pictures()), unit(theirs.encode(pictures())), atol=1e-5)
+    assert run.encode_texts([]).shape == run.encode_images([]).shape == (0, 6)
+    assert str(tmp_path) not in json.dumps(run.description)
+    # nothing of the source is needed again
+    for path in sorted(general.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    again = limner.load(tmp_path / "run")
+    assert again.fingerprint == run.fingerprint
+    np.testing.assert_array_equal(again.encode_texts(TEXTS), run.encode_texts(TEXTS))
+
+
+def test_its_fingerprint_is_of_the_files(general: Path, tmp_path: Path) -> None:
+    first = import_model(f"st:{general}", tmp_path / "run").fingerprint
+    # a note changes no embedding, a prompt does
+    (general / "README.md").write_text("a note", encoding="utf-8")
+    assert import_model(f"st:{general}", tmp_path / "same").fingerprint == first
+    path = general / "config_sentence_transformers.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings |= {"prompts": {"find": "a photo of "}, "default_prompt_name": "find"}
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    assert import_model(f"st:{general}", tmp_path / "other").fingerprint != first
+
+
+def test_a_large_picture_is_made_smaller(general: Path, tmp_path: Path) -> None:
+    run = import_model(f"st:{general}", tmp_path / "run")
+    ramp = np.linspace(0, 255, 1200).astype(np.uint8)
+    large = Image.fromarray(np.broadcast_to(ramp[None, :, None], (700, 1200, 3)).copy())
+    assert run.prepare_image(large).shape == (SIDE + 1, SIDE, 3)
+    cosine = run.encode_images(large)[0] @ unit(opened(general).encode(large))
+    assert cosine > 0.999
+
+
+def test_index_search_and_evaluate(general: Path, toys: Dataset, tmp_path: Path) -> None:
+    run = import_model(f"st:{general}", tmp_path / "run")
+    report = limner.evaluate(run, toys)
+    assert report.provenance["model_fingerprint"] == run.fingerprint
+    assert report.provenance["precision"] == "fp32"
+    images = [record.image for record in toys.records[:6]]
+    limner.index(run, tmp_path / "store", images)
+    # the store holds the model, by which it is opened without the run
+    (tmp_path / "run").rename(tmp_path / "gone")
+    with limner.open_store(tmp_path / "store") as store:
+        hits = store.search("a red hat", k=6)
+        scores = run.encode_texts("a red hat") @ run.encode_images(images).T
+        np.testing.assert_allclose([hit.score for hit in hits], np.sort(scores[0])[::-1], atol=1e-5)
+        assert store.search(image=images[2], k=1)[0].path == images[2]
+
+
+def test_bench_and_server(general: Path, toys: Dataset, tmp_path: Path) -> None:
+    run = import_model(f"st:{general}", tmp_path / "run")
+    paths = [record.image for record in toys.records[:2]]
+    pairs = PairSet(
+        name="mine",
+        version="1",
+        images=paths,
+        image_names=[path.name for path in paths],
+        image_groups=[0, 1],
+        sentences=["a red square", "a blue square"],
+        sentence_groups=[0, 1],
+        pairs=[MinimalPair("colour", "", 0, 0, 0, 0, 1)],
+        kinds={"colour": "another colour"},
+    )
+    report = limner.bench(run, pairs)
+    assert report.provenance["model_fingerprint"] == run.fingerprint
+    limner.index(run, tmp_path / "store", [record.image for record in toys.records[:6]])
+    with limner.open_store(tmp_path / "store") as store, TestClient(create_app(store)) as client:
+        found = client.post("/v1/search", json={"text": "a red hat", "k": 3}).json()
+        assert [hit["id"] for hit in found["hits"]] == [hit.id for hit in store.search("a red hat", k=3)]
+        info = client.get("/v1/info").json()
+        assert info["model"]["system"] == "sentence-transformers"
+
+
+def test_a_query_that_is_an_address_is_a_sentence(
+    general: Path, toys: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = import_model(f"st:{general}", tmp_path / "run")
+
+    def fetch(*_: Any, **__: Any) -> None:
+        raise AssertionError("a query must fetch nothing")
+
+    monkeypatch.setattr("socket.socket.connect", fetch)
+    address, path = "https://127.0.0.1/red.png", str(toys.records[0].image)
+    rows = run.encode_queries([address, path])
+    assert np.abs(rows - run.encode_images(toys.records[0].image)).max() > 1e-3
+    np.testing.assert_allclose(rows[0], run.encode_texts([address, "a hat"])[0], atol=1e-5)
+
+
+def test_what_needs_a_network_of_limner_is_refused(general: Path, toys: Dataset, tmp_path: Path) -> None:
+    run = import_model(f"st:{general}", tmp_path / "run")
+    refused = "SentenceTransformer, whose network limner only calls"
+    for name in ("model", "tokenizer", "images", "encoding"):
+        with pytest.raises(SettingsError, match=refused):
+            getattr(run, name)
+    with pytest.raises(SettingsError, match=refused):
+        write_sentence_transformers(run, tmp_path / "out")
+    with pytest.raises(SettingsError, match=refused):
+        limner.train("fine-tune", toys, tmp_path / "tuned", start=tmp_path / "run", cpu=True)
+    with pytest.raises(SettingsError, match="no reranker"):
+        limner.evaluate(run, toys, rerank=5)
+    with pytest.raises(DataError, match="no word"):
+        run.encode_texts(["…"])
+    assert len(run.encode_texts(["…"], check=False)) == 1
+
+
+def test_code_of_a_model_is_not_run(general: Path, tmp_path: Path) -> None:
+    path = general / "modules.json"
+    listed = json.loads(path.read_text(encoding="utf-8"))
+    listed[1]["type"] = "theirs.Dense"
+    path.write_text(json.dumps(listed), encoding="utf-8")
+    (general / "theirs.py").write_text("raise SystemExit('run')", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="code of its own"):
+        import_model(f"st:{general}", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def _in_shards(folder: Path, model: Any) -> None:
-    model.save_pretrained(folder, max_shard_size="20KB")
+def test_an_encoder_of_sentences_alone_is_refused(tmp_path: Path) -> None:
+    words = modules.BoW(vocab=["red", "hat"])
+    made = sentence_transformers.SentenceTransformer(modules=[words], device="cpu")
+    made.save_pretrained(str(tmp_path / "words"), create_model_card=False)
+    with pytest.raises(CheckpointError, match="needs text and image"):
+        import_model(f"st:{tmp_path / 'words'}", tmp_path / "run")
 
 
-def _as_pickle(folder: Path, model: Any) -> None:
-    torch.save(model.state_dict(), folder / "pytorch_model.bin")
-
-
-def _as_pickles(folder: Path, model: Any) -> None:
-    files = {name: f"pytorch_model-{place % 2}.bin" for place, name in enumerate(model.state_dict())}
-    for file in set(files.values()):
-        part = {name: value for name, value in model.state_dict().items() if files[name] == file}
-        torch.save(part, folder / file)
-    index = {"metadata": {}, "weight_map": files}
-    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-
-
-@pytest.mark.parametrize("write", [_in_shards, _as_pickle, _as_pickles])
-def test_weights_in_other_files(write: Callable[[Path, Any], None], tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    model = towers.save_siglip(source)
-    import_model(str(source), tmp_path / "before")
-    (source / "model.safetensors").unlink()
-    write(source, model)
-    assert not (source / "model.safetensors").exists()
-    run = imported(tmp_path, source)
-    assert run.fingerprint == load_model(tmp_path / "before").fingerprint
-    for file in source.glob("*model-*"):
-        file.unlink()
-        with pytest.raises(CheckpointError, match="source") as caught:
-            import_model(str(source), tmp_path / "again")
-        assert "\n" not in str(caught.value)
-        break
-
-
-class _Runs:
-    def __reduce__(self) -> Any:
-        return print, ("this ran",)
-
-
-def test_a_pickle_with_more_than_tensors_is_not_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_mistakes_are_one_line(
+    general: Path, toy_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    towers.save_siglip(source)
-    (source / "model.safetensors").unlink()
-    torch.save({"weight": _Runs()}, source / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match="more than plain tensors") as caught:
-        import_model(str(source), tmp_path / "run")
-    # the library's own text has colours of a terminal and advice to run it
-    assert str(caught.value).isprintable()
-    assert "this ran" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("save", [towers.save_siglip, towers.save_siglip1])
-def test_a_siglip_without_its_tokenizer_is_told_the_files(
-    save: Callable[[Path], Any], tmp_path: Path
-) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    save(source)
-    for name in ("tokenizer_config.json", "spiece.model"):
-        (source / name).unlink(missing_ok=True)
-    with pytest.raises(LimnerError, match=r"tokenizer_config\.json.*spiece\.model") as caught:
-        import_model(str(source), tmp_path / "run")
-    assert "\n" not in str(caught.value)
-
-
-def test_a_name_of_the_hub_that_is_not_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    # the hub's library has read the variable when it was imported, and would ask twelve times
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(CheckpointError, match="not in the local cache and HF_HUB_OFFLINE is set") as caught:
-        import_model("hf:nobody/none-such", tmp_path / "run")
-    assert "\n" not in str(caught.value)
+    with pytest.raises(CheckpointError, match="no such folder"):
+        import_model(f"st:{tmp_path / 'nowhere'}", tmp_path / "run")
+    with pytest.raises(CheckpointError, match="not in the local cache"):
+        import_model("st:nobody/no-such-model", tmp_path / "run")
+    with pytest.raises(CheckpointError, match="without st:"):
+        import_model(f"st:{clip(tmp_path / 'plain')}", tmp_path / "run")
+    with pytest.raises(SettingsError, match="--size and --words"):
+        import_model(f"st:{general}", tmp_path / "run", words=5)
+    write_sentence_transformers(load_model(toy_run), tmp_path / "ours")
+    with pytest.raises(CheckpointError, match="limner itself exported"):
+        import_model(f"st:{tmp_path / 'ours'}", tmp_path / "run")
+    import_model(f"st:{general}", tmp_path / "run")
+    with pytest.raises(SettingsError, match="runs with torch"):
+        load_model(tmp_path / "run", engine="openvino")
 
 
-def test_a_run_is_never_written_over(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "notes.txt").write_text("mine")
-    with pytest.raises(LimnerError, match="not empty"):
-        import_model("hf:any/name", tmp_path / "run")
+def test_a_checkpoint_writes_nothing_elsewhere(general: Path, tmp_path: Path) -> None:
+    from limner.inference.checkpoint import read_checkpoint, write_checkpoint
+
+    import_model(f"st:{general}", tmp_path / "run")
+    tensors, description = read_checkpoint(tmp_path / "run" / FILE)
+    tensors["file:../escaped.txt"] = torch.zeros(1, dtype=torch.uint8)
+    write_checkpoint(tmp_path / "bad.safetensors", tensors, description)
+    with pytest.raises(CheckpointError, match="damaged checkpoint"):
+        load_model(tmp_path / "bad.safetensors")
 
 
-def test_a_torchvision_that_does_not_fit_is_named() -> None:
-    cause = RuntimeError("operator torchvision::nms does not exist")
-    error = ModuleNotFoundError(
-        "Could not import module 'CLIPModel'. Are this object's requirements defined?"
+def test_a_plain_pair_trains_on(tmp_path: Path, toys: Dataset) -> None:
+    run = import_model(f"st:{wrapped(tmp_path)}", tmp_path / "run")
+    assert isinstance(run, TrainedModel)
+    tuned = limner.train(
+        "fine-tune",
+        toys,
+        tmp_path / "tuned",
+        start=tmp_path / "run",
+        settings=["stages.tune.epochs=1"],
+        cpu=True,
     )
-    error.__cause__ = cause
-    found = str(unusable("any", "its weights cannot be read", error))
-    assert "torchvision" in found
-    assert "pip uninstall torchvision" in found
-    assert "\n" not in found
-
-
-def test_sizes_at_test_interpolate_the_positions_of_a_vision_tower(tmp_path: Path) -> None:
-    """Written out, of a size with whole patches and one without."""
-    model = load_model(towers.clip_run(tmp_path))
-    pixels = np.random.default_rng(0).integers(0, 255, (2, towers.SIDE, towers.SIDE, 3), dtype=np.uint8)
-    found = Encoding(model.model, "fp32", flip=False, scales=(1.0, 1.25, 1.3)).pixels(pixels)
-    total = torch.zeros(2, model.dim)
-    for side in (32, 40, 42):
-        views = [Image.fromarray(one).resize((side, side), Image.Resampling.BILINEAR) for one in pixels]
-        sized = np.stack([np.asarray(view) for view in views])
-        with torch.no_grad():
-            images = torch.from_numpy(sized).permute(0, 3, 1, 2)
-            total += model.model.embed_images(model.model.pool_images(images))
-    torch.testing.assert_close(found, F.normalize(total, dim=1), atol=1e-5, rtol=1e-4)
+    assert tuned.description["data"]["train"] is not None
+    assert tuned.description["system"] == run.description["system"] == "pretrained"

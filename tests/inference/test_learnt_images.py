@@ -21,15 +21,16 @@ from limner.data.records import Dataset, Record
 from limner.data.splits import assign_splits
 from limner.durable import sealed
 from limner.errors import CheckpointError, DataError
-from limner.inference import load_model
 from limner.inference.bench_run import bench_run
 from limner.inference.calibration import calibrate_run
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
 from limner.inference.evaluate_composed import evaluate_composed
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.learnt_images import knows_what_it_learnt, learnt_from, learnt_tensors, named_by
+from limner.inference.load import load_model
+from limner.inference.run_file import checkpoint_path
 from limner.inference.source import RUN_FILE
-from limner.inference.trained import TrainedModel, checkpoint_path
+from limner.inference.trained import TrainedModel
 from limner.training.loop import train
 from limner.training.prepare import prepare
 from tests.toy import toy_recipe

@@ -1,8 +1,6 @@
-import doctest
 import subprocess
 from pathlib import Path
 
-from limner.inference import provenance as module
 from limner.inference.provenance import commit_of
 
 
@@ -31,9 +29,3 @@ def test_no_checkout_has_no_commit(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()  # not a repository
     commit_of.cache_clear()
     assert commit_of(tmp_path) is None
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

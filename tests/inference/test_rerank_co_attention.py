@@ -13,10 +13,10 @@ from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.evaluation.measures import RecallAt
 from limner.evaluation.protocols import find_protocol
-from limner.inference import TrainedModel
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.learnt_images import COMPARED
 from limner.inference.rerank_co_attention import CoAttentionReranker
+from limner.inference.trained import TrainedModel
 from limner.types import Encoder, Reranker
 from tests.toy import toy_dataset
 

@@ -10,11 +10,11 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import SettingsError
 from limner.evaluation.protocols import find_protocol
-from limner.inference import TrainedModel
 from limner.inference import rerank_late as module
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.import_model import import_model
 from limner.inference.rerank_late import LateReranker
+from limner.inference.trained import TrainedModel
 from limner.models.late import LateSettings
 from limner.models.pretrained import Pretrained
 from limner.search.index import index_pictures

@@ -12,10 +12,10 @@ import torch
 import limner
 from limner.data.records import Dataset
 from limner.evaluation.protocols import find_protocol
-from limner.inference import TrainedModel
 from limner.inference import rerank_levels as module
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.rerank_levels import LevelsReranker
+from limner.inference.trained import TrainedModel
 from limner.models.hgan import HGAN
 from limner.models.levels import ScoreSettings
 from limner.models.local_matching import LocalMatching

@@ -12,7 +12,8 @@ import torch
 from limner.durable import digest_of_values, opened, sealed
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import read_digest, write_checkpoint
-from limner.inference.trained import STATE_FILE, checkpoint_path, read_listing
+from limner.inference.run_file import checkpoint_path, read_listing
+from limner.inference.source import STATE_FILE
 
 RECIPE = {"name": "toy", "rerank": 0}
 

@@ -17,9 +17,9 @@ from limner.data.records import Dataset, Record
 from limner.data.terms import OWN, TERMS, UNKNOWN, WEIGHTS, TermsOfUse
 from limner.errors import SettingsError
 from limner.evaluation.report import render_transfer
-from limner.inference import load_model
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.evaluations import FILE
+from limner.inference.load import load_model
 from limner.inference.seen_before import SeenBefore, pretrained_terms, seen_before
 from limner.models import known
 from limner.models.known import KNOWN, weight_terms

@@ -15,7 +15,8 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, ImageError
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.inference.encoding import Encoding
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.models.image import BackboneSettings
 from limner.training.loop import train
 from limner.types import PADDING, Encoder

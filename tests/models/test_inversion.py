@@ -9,7 +9,8 @@ import torch
 from limner.errors import SettingsError
 from limner.inference.composing import compose_words, find_stand_in, mark_pictures
 from limner.inference.import_model import import_model
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.models.inversion import InversionSettings, PictureWords
 from tests import towers
 

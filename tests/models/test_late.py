@@ -13,7 +13,7 @@ from torch import Tensor
 
 from limner.errors import SettingsError
 from limner.inference.import_model import import_model
-from limner.inference.trained import load_model
+from limner.inference.load import load_model
 from limner.losses import SDM, MaxSim
 from limner.models import late as module
 from limner.models.late import LateInteraction, LateSettings, grid_of, maxsim, maxsim_of_pairs

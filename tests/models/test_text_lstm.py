@@ -94,7 +94,7 @@ def test_without_a_layer_the_states_are_the_word_vectors(
     feature: str, traced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # the second way is that of accelerators, too
-    monkeypatch.setattr("limner.models.text_lstm.is_traced", lambda: traced)
+    monkeypatch.setattr("torch.compiler.is_exporting", lambda: traced)
     model = tiny(layers=0, feature=feature)
     numbers = torch.tensor([[3, 4, 5, 3, 0, 0, 0, 0], [7, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0]])
     vectors = model.table.weight

@@ -15,7 +15,7 @@ from limner.search.sentences import Sentence, SentenceTable
 from limner.store.contents import region_features
 from limner.store.contents import thumbnails as thumbnails_of
 from limner.store.files import StoreFiles
-from limner.wire import IndexReport
+from limner.store_reports import IndexReport
 from tests.search.fake import DIM, FakeEncoder, draw, vectors_of
 
 

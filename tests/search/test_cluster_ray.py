@@ -14,7 +14,7 @@ import pytest
 from limner.data.records import Dataset
 from limner.search.index import index_pictures
 from limner.store.files import StoreFiles
-from limner.wire import IndexReport
+from limner.store_reports import IndexReport
 from tests.search.fake import FakeEncoder, draw, vectors_of
 from tests.search.test_batch_look import check_equal, made
 

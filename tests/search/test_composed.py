@@ -12,7 +12,7 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError
 from limner.inference.composing import FILE, write_inversion
-from limner.inference.trained import load_model
+from limner.inference.load import load_model
 from limner.requests import SearchRequest
 from limner.search.store import Store
 from limner.store.kept_model import inversion_for

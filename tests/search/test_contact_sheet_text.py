@@ -1,10 +1,7 @@
-import doctest
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import ImageFont
 
-from limner.search import contact_sheet as module
 from limner.search.contact_sheet import drawable, wrap
 
 FONT = ImageFont.load_default(15)
@@ -32,9 +29,3 @@ def test_what_does_not_fit_ends_in_an_ellipsis() -> None:
     assert FONT.getlength(lines[1]) <= 100
     assert wrap("x" * 50, FONT, 40, 1)[0].endswith("x…")
     assert wrap("", FONT, 40, 1) == wrap(" \n", FONT, 40, 1) == []
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

@@ -302,7 +302,7 @@ def test_what_each_word_adds(engine: Engine, pictures: list[Path]) -> None:
 
 
 def test_fields_of_the_metadata(engine: Engine, tmp_path: Path) -> None:
-    assert engine.fields() == [
+    assert engine.files.snapshot().metadata.fields() == [
         MetadataField(name="camera", values=("0", "1", "2", "3"), kind="number"),
         MetadataField(name="place", values=("gate", "hall"), kind="text"),
     ]
@@ -311,7 +311,7 @@ def test_fields_of_the_metadata(engine: Engine, tmp_path: Path) -> None:
     many = [draw(tmp_path / "many" / f"{seed}.png", seed) for seed in range(22)]
     facts = {str(path): {"number": path.stem, "tags": ["x", "y"], "odd": {"a": 1}} for path in many}
     index_pictures(encoder, store, many, metadata=facts)
-    assert Engine(store, encoder).fields() == [
+    assert store.snapshot().metadata.fields() == [
         MetadataField(name="number", values=(), kind="number"),
         MetadataField(name="tags", values=("x", "y"), kind="text"),
     ]

@@ -1,13 +1,11 @@
 """The part that a model sees, against what loading and cropping a picture makes of it."""
 
-import doctest
 import io
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from limner.data import transforms as module
 from limner.data.transforms import ImageSettings, centre_crop, crop_of, load
 
 
@@ -38,9 +36,3 @@ def test_it_is_what_loading_keeps(size: tuple[int, int], settings: ImageSettings
 
 def test_a_squeezed_picture_is_seen_whole() -> None:
     assert crop_of(200, 333, ImageSettings(resize=(128, 64), crop=(128, 64))) == (0, 0, 1, 1)
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

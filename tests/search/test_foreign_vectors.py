@@ -25,8 +25,8 @@ from limner.search.repair import repair
 from limner.search.store import open_store
 from limner.store.files import StoreFiles
 from limner.store.verify import verify
+from limner.store_reports import IndexReport
 from limner.types import ImageSource, Pixels
-from limner.wire import IndexReport
 from tests.search.fake import FakeEncoder, draw, vectors_of
 
 COUNT, WIDTH = 40, 24

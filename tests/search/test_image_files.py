@@ -1,4 +1,3 @@
-import doctest
 import errno
 import os
 from pathlib import Path
@@ -6,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from limner.errors import ChangedPictureError
-from limner.search import image_files
 from limner.search.image_files import browser_type, open_unchanged, shown_bytes, small_bytes
 from limner.store.entry import StoredImage
 from tests.search.fake import draw
@@ -42,6 +40,3 @@ def test_only_the_file_that_was_indexed_is_opened(tmp_path: Path, monkeypatch: p
 def test_types_by_the_first_bytes() -> None:
     assert browser_type(b"RIFF....WEBPVP8 ") == "image/webp"
     assert browser_type(b"II*\0") is None
-    result = doctest.testmod(image_files)
-    assert result.attempted
-    assert not result.failed

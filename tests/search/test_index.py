@@ -12,8 +12,8 @@ from limner.errors import DataError, SettingsError, StoreError
 from limner.search.index import index_pictures
 from limner.store import files as store_files
 from limner.store.files import StoreFiles
+from limner.store_reports import IndexReport
 from limner.types import ImageSource
-from limner.wire import IndexReport
 from tests.search.fake import DIM, FakeEncoder, draw, vectors_of
 
 

@@ -14,10 +14,10 @@ from limner.search import inverted_file
 from limner.search.approximate import proposer_for, trial
 from limner.search.engine import Engine
 from limner.search.inverted_file import DEPTHS, InvertedFile, spherical_kmeans
+from limner.search.store_info import store_info
 from limner.store import scratch
-from limner.store.entry import StoredImage
+from limner.store.entry import PictureRow, StoredImage
 from limner.store.files import StoreFiles
-from limner.store.rows import PictureRow
 from limner.store.snapshot import Columns, Snapshot
 from limner.store.vectors import Vectors
 from tests.search.fake import DIM, FakeEncoder, unit, vectors_of
@@ -253,11 +253,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreFiles:
 def test_a_store_on_disk_is_searched_by_lists_with_conditions(store: StoreFiles) -> None:
     engine, exact = Engine(store, FakeEncoder(), approximate_from=100), Engine(store, FakeEncoder())
     assert store.snapshot().vectors.on_disk
-    assert engine.info().approximate is None
+    assert store_info(engine).approximate is None
     engine.prepare()
     assert isinstance(engine.approximate.proposer, InvertedFile)
     engine.approximate.proposer.wait()
-    about = engine.info().approximate
+    about = store_info(engine).approximate
     assert about is not None
     assert (about.by, about.width) == ("lists", engine.approximate.proposer.tried[-1].width)
     asked: list[int] = []

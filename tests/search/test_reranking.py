@@ -15,8 +15,8 @@ from limner.data.records import Dataset
 from limner.data.transforms import crop_of
 from limner.errors import DataError, SearchTimeoutError, SettingsError, StoreError
 from limner.evaluation.calibration import Calibration
-from limner.inference import TrainedModel
 from limner.inference.calibration_file import RunCalibration
+from limner.inference.trained import TrainedModel
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures

@@ -9,6 +9,7 @@ from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store_info import store_info
 from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
 
@@ -127,13 +128,13 @@ def test_examples_are_a_stable_choice_of_the_stores_own_sentences(store: StoreFi
     pictures = [draw(tmp_path / "pictures" / f"{seed}.png", seed) for seed in range(9)]
     index_pictures(encoder, store, pictures)
     engine = Engine(store, encoder)
-    assert engine.info().examples == ()
+    assert store_info(engine).examples == ()
     long = "a red coat " * 40
     # one sentence may fit every picture best: the next best ones stand beside it
     table.index(encoder, [Sentence(text, str(pictures[0])) for text in (*TEXTS, long)])
-    chosen = engine.info().examples
+    chosen = store_info(engine).examples
     assert len(set(chosen)) == len(chosen) == 3
     assert set(chosen) <= set(TEXTS)
-    assert Engine(StoreFiles.open(store.folder), FakeEncoder()).info().examples == chosen
+    assert store_info(Engine(StoreFiles.open(store.folder), FakeEncoder())).examples == chosen
     table.index(encoder, [Sentence(long, str(pictures[0]))])
-    assert engine.info().examples == ()
+    assert store_info(engine).examples == ()

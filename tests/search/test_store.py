@@ -15,15 +15,15 @@ from limner.client import Client
 from limner.data.images import encoded_anew
 from limner.errors import (
     ChangedPictureError,
+    DataError,
     LimnerError,
     SettingsError,
     StoreError,
     UnknownPictureError,
 )
 from limner.search.engine import Engine
-from limner.search.index import index
 from limner.search.sentences import Sentence, SentenceTable
-from limner.search.store import Store
+from limner.search.store import Store, index
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from limner.store.files import StoreFiles
@@ -264,3 +264,7 @@ def test_indexing_makes_a_store_or_adds_to_one(tmp_path: Path) -> None:
     assert len(store) == 4
     with pytest.raises(SettingsError, match="a model without a path"):
         index(FakeEncoder(dim=DIM), str(tmp_path / "other"), pictures)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no pictures in"):
+        index(Model(), str(tmp_path / "none"), tmp_path / "empty")
+    assert not (tmp_path / "none").exists()

@@ -17,7 +17,7 @@ from limner.store.contents import region_blocks, region_features, thumbnails
 from limner.store.entry import StoredImage, key_of
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
-from limner.store.sqlite_writing import SqliteWriting
+from limner.store.sqlite_transactions import SqliteWriting
 from limner.store.verify import DAMAGE, verify
 from tests.search.fake import vectors_of
 

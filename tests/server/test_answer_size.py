@@ -11,7 +11,7 @@ from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
-from limner.server.answer_size import fields_that_fit
+from limner.server.answer_forms import fields_that_fit
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from limner.wire import MetadataField

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from limner.data.records import Dataset
-from limner.inference.trained import load_model
+from limner.inference.load import load_model
 from limner.search.index_dataset import index_dataset
 from limner.site import write
 from limner.site.libraries import RUNTIME

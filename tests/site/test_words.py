@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from limner.data.tokenizers import PretrainedTokenizer, WordTokenizer
 from limner.data.words import words
 from limner.inference.import_model import import_model
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.site import write
 from limner.site.libraries import TOKENIZERS, library_files
 from limner.site.tokens import tokenizer_for_page

@@ -200,8 +200,10 @@ def test_a_repair_of_a_file_that_sqlite_cannot_read_says_what_to_do(template: Pa
     content[16384:] = os.urandom(len(content) - 16384)
     file.write_bytes(content)
     before = file.read_bytes()
-    with pytest.raises(StoreError, match="put back a copy of the store, or index into a new folder"):
+    with pytest.raises(StoreError) as refused:
         repair(files, Encoder, accept_loss=True)
+    # once: SQLite's own errors have it, too
+    assert str(refused.value).count("put back a copy of the store, or index into a new folder") == 1
     assert file.read_bytes() == before
     assert "file" in verify(files).found
 

@@ -16,6 +16,7 @@ from limner.search.engine import Engine
 from limner.search.repair import repair
 from limner.search.sentences import SentenceTable
 from limner.search.store_export import export_store
+from limner.search.store_info import store_info
 from limner.store.backup import backup
 from limner.store.contents import region_features, thumbnails
 from limner.store.erase import erase
@@ -82,7 +83,7 @@ READERS: dict[str, Callable[[StoreFiles, list[str], Path], Any]] = {
     "sentences": lambda files, ids, to: SentenceTable(files).describing(),
     "search": lambda files, ids, to: SentenceTable(files).search(np.ones(files.dim, np.float32), 3),
     "count": lambda files, ids, to: (len(files), len(SentenceTable(files))),
-    "info": lambda files, ids, to: Engine(files, FakeEncoder()).info(),
+    "info": lambda files, ids, to: store_info(Engine(files, FakeEncoder())),
     "export": lambda files, ids, to: export_store(str(files.folder), to / "rows.parquet", "parquet"),
     "backup": lambda files, ids, to: backup(str(files.folder), to / "copy"),
     "delete": lambda files, ids, to: files.delete(ids),

@@ -20,7 +20,7 @@ from limner.store.entry import StoredImage
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.sqlite_rows import SqliteRows
-from limner.store.sqlite_writing import SqliteWriting
+from limner.store.sqlite_transactions import SqliteWriting
 from limner.store.uploads import MARK, Uploads
 from limner.store.verify import DAMAGE, verify
 from tests.search.fake import FakeEncoder

@@ -11,7 +11,7 @@ from limner.errors import StoreError
 from limner.search.index import index_pictures
 from limner.search.repair import repair
 from limner.store.files import StoreFiles
-from limner.store.sqlite_writing import SqliteWriting
+from limner.store.sqlite_transactions import SqliteWriting
 from limner.store.verify import verify
 from limner.store.writer import StoreWriter
 from tests.search.fake import DIM, FakeEncoder, draw

@@ -7,7 +7,7 @@ import pytest
 
 from limner.store.entry import StoredImage, key_of
 from limner.store.files import StoreFiles
-from limner.store.sqlite_reading import SqliteReading
+from limner.store.sqlite_transactions import SqliteReading
 
 
 def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from limner.store.files import StoreFiles
 from limner.store.int8_codes import Int8Codes
 from limner.store.scratch import ScratchFile
 from limner.store.snapshot import Columns, Snapshot
-from limner.store.sqlite_reading import SqliteReading
+from limner.store.sqlite_transactions import SqliteReading
 from limner.store.vectors import Vectors
 from tests.search.fake import DIM, FakeEncoder, unit
 

@@ -1,6 +1,5 @@
 """Exact search against its slow twin, a stable sort of the scores of all rows, over data that is hard for codes."""
 
-import doctest
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,6 @@ pytest.importorskip("numkong")
 def test_top_is_the_head_of_a_stable_sort(values: list[int], k: int) -> None:
     expected = sorted(range(len(values)), key=lambda index: -values[index])[:k]
     assert top(np.array(values, np.float32), k).tolist() == expected
-
-
-def test_example_in_docstring() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
 
 
 def twin(matrix: Rows, query: Rows, k: int, rows: Rows | None = None) -> tuple[list[int], list[float]]:

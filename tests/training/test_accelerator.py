@@ -16,7 +16,7 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import CheckpointError
 from limner.inference.evaluate_run import evaluate_run
-from limner.inference.trained import STATE_FILE
+from limner.inference.source import STATE_FILE
 from limner.losses import Instance, Ranking
 from limner.training import loop
 from limner.training.loop import train

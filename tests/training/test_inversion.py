@@ -11,7 +11,8 @@ from limner.data.composed import ComposedSet
 from limner.data.readers.composed import open_composed
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
-from limner.inference.trained import TrainedModel, load_model
+from limner.inference.load import load_model
+from limner.inference.trained import TrainedModel
 from limner.models.inversion import InversionSettings
 from limner.training.inversion import InversionEpoch, InversionTraining, train_inversion
 from tests.composed import toy_triplets

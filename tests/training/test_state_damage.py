@@ -13,7 +13,8 @@ from limner.data.records import Dataset
 from limner.durable import sealed
 from limner.errors import CheckpointError
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
-from limner.inference.trained import STATE_FILE, read_listing
+from limner.inference.run_file import read_listing
+from limner.inference.source import STATE_FILE
 from limner.training.loop import train
 from limner.training.state import read_progress, write_state
 from tests.toy import toy_recipe

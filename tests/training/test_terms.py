@@ -10,7 +10,7 @@ from limner.data.records import Dataset
 from limner.data.terms import TERMS, WEIGHTS, TermsOfUse
 from limner.inference.checkpoint import read_description
 from limner.inference.import_model import import_model
-from limner.inference.trained import load_model
+from limner.inference.load import load_model
 from limner.models.image import BackboneSettings
 from limner.recipes.change import start_from
 from limner.training.loop import train
