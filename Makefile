@@ -21,7 +21,7 @@ $(VENV)/.limner: pyproject.toml
 	$(INSTALL) -e '.[$(BASE)]'
 	echo $(BASE) > $@
 
-# CI takes BASE=dev: one call of pip in place of two. BASE may name more: dev,cluster,mteb.
+# CI takes BASE=dev,cluster,mteb: one call of pip in place of two.
 $(VENV)/.limner-dev: $(VENV)/.limner
 	grep -q '^dev' $< || $(INSTALL) -e '.[dev]'
 	touch $@
