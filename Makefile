@@ -21,7 +21,7 @@ $(VENV)/.limner: pyproject.toml
 	$(INSTALL) -e '.[$(BASE)]'
 	echo $(BASE) > $@
 
-# CI takes BASE=dev: one call of pip in place of two. BASE may name more: dev,cluster,mteb.
+# CI takes BASE=dev,cluster,mteb: one call of pip in place of two.
 $(VENV)/.limner-dev: $(VENV)/.limner
 	grep -q '^dev' $< || $(INSTALL) -e '.[dev]'
 	touch $@
@@ -31,8 +31,10 @@ demo: $(VENV)/.limner  ## people drawn, trained on, evaluated, indexed and searc
 
 # One thread a process, also of the commands that tests start: threads of OpenMP that wait for each other's cores spin
 # Commands that tests start would compile limner anew each time where the environment forbids to keep what is compiled.
+# A third of the tests for each worker, in their order, and who is done takes of another's: dealt out in small parts, each
+# worker made what a file's tests share (exports, servers, browsers, trained toys), and imported what few of them need.
 test: $(VENV)/.limner-dev  ## the whole test suite
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 # Without conftest.py, which imports torch and limner: the licences need neither. Hypothesis' own profile has no deadline
 # either.

@@ -48,6 +48,12 @@ def word_pieces() -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(SENTENCES * 3, trainer)
+    # training numbers the same pieces in another order each time, and with them a model would find other pictures
+    trained = json.loads(tokenizer.to_str())["model"]
+    pieces = sorted(trained["vocab"], key=lambda piece: (len(piece), piece))
+    merges = sorted(map(tuple, trained["merges"]), key=lambda pair: (len("".join(pair)), pair))
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer.model = models.BPE(numbers, merges, end_of_word_suffix="</w>")
     # behind all others, as in CLIP's vocabulary: the end of a text is its highest id
     tokenizer.add_special_tokens(["<|startoftext|>", "<|endoftext|>"])
     first, last = (tokenizer.token_to_id(text) for text in ("<|startoftext|>", "<|endoftext|>"))

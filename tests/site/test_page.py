@@ -144,7 +144,8 @@ def test_a_pretrained_pair_too(
     import_model(str(tmp_path / "source"), tmp_path / "run")
     store = store_of(tmp_path / "run", toys, tmp_path / "store")
     sentences = [record.sentences[0] for record in toys.records]
-    assert same_first_ten(opened(hosted(store)), store, sentences) >= 0.95
+    # a smaller tower is taken for 95 % of all the store's sentences, which may be fewer of these
+    assert same_first_ten(opened(hosted(store, tower="fp32")), store, sentences) >= 0.95
 
 
 def test_it_says_what_it_is(url: str, opened: "Callable[[str], Page]") -> None:

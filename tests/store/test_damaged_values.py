@@ -89,6 +89,8 @@ READERS: dict[str, Callable[[StoreFiles, list[str], Path], Any]] = {
     "delete": lambda files, ids, to: files.delete(ids),
     "erase": lambda files, ids, to: erase(files, ids[3:5]),
 }
+WRITERS = ("delete", "erase")
+"""Those that change the store: each has a copy of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +114,10 @@ def test_a_value_of_any_type_is_told_in_one_line(
             continue
         refused = []
         for reader, read in READERS.items():
-            shutil.copytree(folder / "planted", folder / reader)
-            if error := refusal(partial(read_all, read, folder / reader, ids, folder)):
+            store = folder / "planted"
+            if reader in WRITERS:
+                store = shutil.copytree(store, folder / reader)
+            if error := refusal(partial(read_all, read, store, ids, folder)):
                 assert "\n" not in error, (name, reader)
                 refused.append(reader)
         check_mending(folder / "planted", name, refused)
