@@ -60,9 +60,12 @@ class Screen:
         return bool(getattr(sys, self._stream).isatty())
 
     def print(self, what: object = "") -> None:
-        """Write a line of text, or draw what rich draws."""
+        """Write lines of text, or draw what rich draws."""
         if self._muted:
             return
+        if isinstance(what, str):
+            # names of files and people, which a terminal must not take for its commands
+            what = "\n".join(map(one_line, what.split("\n")))
         if isinstance(what, str) and self._console is None:
             # looked up at each call: pytest and torch's launcher put other streams in their place
             getattr(sys, self._stream).write(what + "\n")
@@ -75,6 +78,8 @@ def one_line(text: str) -> str:
 
     Other letters stay, those that only join or space others among them.
     """
+    if text.isprintable():
+        return text
     kinds = ("Cc", "Cs", "Zl", "Zp")
     return "".join(
         letter.encode("unicode_escape").decode() if unicodedata.category(letter) in kinds else letter

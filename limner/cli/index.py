@@ -8,7 +8,7 @@ import typer
 
 from limner.cli.cluster import connected_to, workers_for
 from limner.cli.conflicts import Conflict
-from limner.cli.console import counting, counting_each, err, out
+from limner.cli.console import counting, counting_each, err, one_line, out
 from limner.cli.contract import command, group
 from limner.cli.options import (
     Arithmetic,
@@ -329,7 +329,7 @@ def reindex_command(
 def _say(summary: IndexReport, folder: object, pictures: int) -> None:
     # a broken disk may skip thousands; the count in the last line must stay in sight
     for path, reason in summary.skipped[:_SHOWN]:
-        err.print(f"skipped {path}: {reason}")
+        err.print(one_line(f"skipped {path}: {reason}"))
     if len(summary.skipped) > _SHOWN:
         err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
     sentences = summary.sentences

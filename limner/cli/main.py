@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def main() -> None:
     2; Ctrl-C exit code 130; a closed pipe (`| head`) exit code 141 without a message.
     """
     given = sys.argv[1:]
-    _open_closed_streams()
+    _prepare_streams()
     try:
         # from before the first import of a command: imports are seconds in which people press Ctrl-C
         with held_back():
@@ -60,11 +61,19 @@ def main() -> None:
         sys.exit(code)
 
 
-def _open_closed_streams() -> None:
-    """Send what nobody listens to (`>&-`, a service without a terminal) nowhere, as `print` does it."""
+def _prepare_streams() -> None:
+    """Send what nobody listens to (`>&-`, a service without a terminal) nowhere, as `print` does it.
+
+    What the encoding of stdout does not have is escaped, as stderr does it: a change of a store has been made by the
+    time its report is printed.
+    """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (for as long as Python runs)
+        # "surrogateescape" hands on the bytes of a file's name; a stream of a test may have no such setting
+        elif isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(given: Sequence[str]) -> int:

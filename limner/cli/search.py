@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from limner.cli.conflicts import Conflict
-from limner.cli.console import err, out
+from limner.cli.console import err, one_line, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, MovedRun, StoreFolder, chosen, device, first
 from limner.cli.search_queries import QueryAnswer, answer_queries, answer_vectors
@@ -219,7 +219,7 @@ def _key(engine: "Engine", name: str) -> str:
 
 def _print(answer: Answer, store: object) -> None:
     for hit in answer.hits:
-        out.print(_line(hit))
+        out.print(one_line(_line(hit)))
     if not answer.total:
         err.print(f"{store}: the store is empty")
     elif not answer.matching:
@@ -253,7 +253,7 @@ def _sentences(engine: "Engine", query: SearchRequest, store: object) -> Sentenc
     found = engine.sentences(query)
     for hit in found:
         of = "" if hit.path is None else f"  [{hit.path}]"
-        out.print(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.text}{of}")
+        out.print(one_line(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.text}{of}"))
     if not found:
         err.print(f"{store}: the store holds no sentences; add some with `limner index-sentences`")
     return SentencesAnswer(sentences=tuple(found), total=engine.sentence_count)

@@ -188,7 +188,7 @@ def erase_command(
             out.print(one_line(image.path))
         leftovers = _leftovers(opened, uploads)
         for path in leftovers:
-            out.print(f"{path} (no row names it)")
+            out.print(one_line(f"{path} (no row names it)"))
         out.print(
             f"{store}: would erase {count} of {total} pictures, {sentences} sentences, and what was deleted earlier"
         )
@@ -417,12 +417,12 @@ def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
 
 def _print_unknown(store: object, report: ErasureReport, shown: int = 20) -> None:
     for name in report.unknown:
+        name = one_line(name)
         out.print(
-            f"{name}: the store holds no such picture or sentence and none below it; it spells paths as they were "
-            "indexed"
+            f"{name}: the store holds no such picture or sentence and none below it; it spells paths as indexed"
         )
     for condition in report.unmet:
-        out.print(f"{condition}: no picture of the store meets it")
+        out.print(one_line(f"{condition}: no picture of the store meets it"))
     for name in report.similar:
         out.print(f"not erased: {name!r}, which looks like what was named")
     if (report.unknown or report.unmet) and not (report.found or report.dry_run):

@@ -205,6 +205,16 @@ def _alike(name: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
+def _look(name: str) -> str:
+    """`_alike` without what nobody sees, and with one blank for several and none at the ends of a name or folder.
+
+    Tables and forms leave blanks, and signs without width, around and in names.
+    """
+    separator = os.sep
+    seen = "".join(sign for sign in _alike(name) if unicodedata.category(sign) != "Cf")
+    return separator.join(" ".join(part.split()) for part in seen.split(separator))
+
+
 def _naming(names: set[str], sentences: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Keys of sentences that hold a name, word for word, in any case."""
     # a short number is no name: "2 bags" tells nothing of the identity 2
@@ -232,9 +242,9 @@ def _identities(conditions: dict[str, Condition]) -> list[str]:
 
 
 def _similar_identities(wanted: list[str], held: set[str | None]) -> list[str]:
-    same, alike = set(map(same_name, wanted)), set(map(_alike, wanted))
+    same, alike = set(map(same_name, wanted)), set(map(_look, wanted))
     return sorted(
-        one for one in held if one is not None and _alike(one) in alike and same_name(one) not in same
+        one for one in held if one is not None and _look(one) in alike and same_name(one) not in same
     )
 
 
@@ -242,8 +252,8 @@ def _similar_paths(wanted: list[str], held: set[str | None]) -> list[str]:
     """Held paths and folders that look like wanted ones."""
     separator = os.sep
     exact = {path.rstrip(separator) for path in wanted}
-    alike = {_alike(path) for path in exact}
+    alike = {_look(path) for path in exact}
     depths = {path.count(separator) for path in exact}
     split = [path.split(separator) for path in held if path is not None]
     starts = {separator.join(parts[: depth + 1]) for parts in split for depth in depths}
-    return sorted(start for start in starts if start not in exact and _alike(start) in alike)
+    return sorted(start for start in starts if start not in exact and _look(start) in alike)

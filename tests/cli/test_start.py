@@ -84,6 +84,30 @@ def test_a_closed_stream_is_no_error(closed: int) -> None:
     assert (done.returncode, done.stderr, bool(done.stdout)) == (0, b"", closed == 2)
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_stdout_has_no_letters_for_is_escaped(encoding: str) -> None:
+    """A name of Chinese letters, and a file's name of other bytes: a report of what was done must not be lost."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PRINTED],
+        capture_output=True,
+        env={**_environment(), "PYTHONIOENCODING": f"{encoding}:strict"},
+    )
+    letters = "\u5f35 \u00d7".encode(encoding, "backslashreplace")
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (
+        0,
+        [letters + rb" \udcff", rb"a\x1b[31mb"],
+        b"",
+    )
+
+
+_PRINTED = r"""
+import sys
+from limner.cli.console import out
+from limner.cli.main import _prepare_streams
+_prepare_streams()
+out.print("\u5f35 \u00d7 \udcff\na\x1b[31mb")
+"""
+
 _INTERRUPTED = """
 import os, signal, sys
 from importlib.abc import MetaPathFinder
