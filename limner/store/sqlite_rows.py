@@ -117,9 +117,12 @@ class SqliteRows:
         """See `Rows.set_text`."""
         with self._writing_connection() as connection:
             begin(connection, self.folder, write=True)
-            connection.execute("DELETE FROM texts WHERE name=?", (name,))
+            for table in ("texts", "states"):
+                connection.execute(f"DELETE FROM {table} WHERE name=?", (name,))
             if text is not None:
                 connection.execute("INSERT INTO texts VALUES (?, ?)", (name, text))
+                # another place that says so: a calibration whose row is lost would be none, and no error
+                connection.execute("INSERT INTO states VALUES (?, 0, 1, zeroblob(16))", (name,))
             connection.execute("UPDATE states SET version = version + 1 WHERE name='texts'")
             commit(connection, self.folder)
 

@@ -29,9 +29,12 @@ class SqliteReading:
         self._folder, self._connection = folder, connection
 
     def text(self, name: str) -> str | None:
-        """One of the texts of that moment."""
+        """One of the texts of that moment; empty if it is lost."""
         found = self._connection.execute("SELECT text FROM texts WHERE name=?", (name,)).fetchone()
-        return None if found is None else str(found[0])
+        if found is not None:
+            return str(found[0])
+        there = self._connection.execute("SELECT rows FROM states WHERE name=?", (name,)).fetchone()
+        return None if there is None else ""
 
     def state(self, table: str) -> State:
         """See `Reading.state`."""
@@ -84,6 +87,15 @@ class SqliteReading:
         select = "SELECT number, features FROM regions WHERE typeof(features) = 'blob' AND number IN"
         return dict(of_some(self._connection, select, numbers))
 
+_CONTENTS = ("vectors", "thumbnails", "regions")
+
+# the numbers that are there, too: with a sequence that is damaged no picture could be added, and no digest tells of it
+_LAST_NUMBER = f"""
+SELECT max(number) FROM (SELECT 0 number
+  UNION ALL SELECT seq FROM sqlite_sequence WHERE name = 'vectors' AND typeof(seq) = 'integer' AND seq < 1 << 62
+  {" ".join(f"UNION ALL SELECT * FROM (SELECT max(number) FROM {table})" for table in _CONTENTS)})
+"""
+
 
 class SqliteWriting:
     """One change, see `limner.store.rows.Writing`."""
@@ -97,9 +109,7 @@ class SqliteWriting:
         """See `Writing.add`."""
         with self._changing("pictures") as connection:
             self._remove([picture.image.id for picture in pictures])
-            (number,) = connection.execute(
-                "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name='vectors'"
-            ).fetchone()
+            (number,) = connection.execute(_LAST_NUMBER).fetchone()
             numbers = range(number + 1, number + 1 + len(pictures))
             sums = vector_sums(np.stack([one.vector for one in pictures])) if pictures else []
             contents = [contents_of(one) for one in pictures]
@@ -177,7 +187,7 @@ class SqliteWriting:
         for table in ("pictures", "sentences"):
             with self._changing(table) as connection:
                 if table == "pictures":
-                    for held in ("vectors", "thumbnails", "regions"):
+                    for held in _CONTENTS:
                         connection.execute(
                             f"DELETE FROM {held} WHERE number NOT IN (SELECT number FROM pictures)"
                         )
@@ -236,7 +246,7 @@ class SqliteWriting:
         found = self._forget(ids)
         # the number of a damaged row could be that of another image; what is nobody's a repair takes away
         numbers = [(row.number,) for row in found if row_digest(row[:-1]) == row.digest]
-        for table in ("vectors", "thumbnails", "regions"):
+        for table in _CONTENTS:
             self._connection.executemany(f"DELETE FROM {table} WHERE number=?", numbers)
         return found
 

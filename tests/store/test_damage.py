@@ -1,6 +1,7 @@
 """Damage of a store changes no answer without an error; `verify` finds it, `repair` mends it or says what is lost."""
 
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -13,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from limner.errors import LimnerError, StoreError
+from limner.errors import CheckpointError, LimnerError, StoreError
 from limner.search.index import index_pictures
 from limner.search.repair import repair
 from limner.search.sentences import Sentence, SentenceTable
 from limner.store.backup import backup
+from limner.store.calibration import load_store_calibration
 from limner.store.contents import region_features, thumbnails
 from limner.store.files import StoreFiles
 from limner.store.verify import BESIDE, DAMAGE, verify
@@ -190,6 +192,43 @@ def test_damage_under_an_open_store_is_no_sound_row(template: Path, tmp_path: Pa
     with suppress(StoreError), files.changing() as writer:
         writer.update(list(entries.values()))
     assert not verify(files).sound
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, len("calibration") - 1), bit=st.integers(0, 7))
+def test_a_calibration_whose_row_is_lost_is_no_store_without_one(
+    template: Path, tmp_path: Path, place: int, bit: int
+) -> None:
+    """Its key is changed by a bit, so that nobody finds the row."""
+    files = copied(template, tmp_path / "store")
+    assert load_store_calibration(files, "a" * 64) is None
+    files.rows.set_text("calibration", "{}")
+    files.rows.scrub()
+    content = bytearray((files.folder / "store.sqlite").read_bytes())
+    keys = [found.start() for found in re.finditer(rb"calibration\{\}", content)]
+    assert len(keys) == 1
+    content[keys[0] + place] ^= 1 << bit
+    (files.folder / "store.sqlite").write_bytes(content)
+    assert not verify(files).sound
+    # the description, which was there when it was opened, may be out of reach as well
+    with pytest.raises((CheckpointError, StoreError)):
+        load_store_calibration(StoreFiles.open(tmp_path / "store"), "a" * 64)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["name = 'vectorz'", "seq = 0", "seq = 7", "seq = -1", "seq = 'x'", "seq = NULL", f"seq = {2**63 - 1}"],
+)
+def test_a_lost_number_keeps_no_picture_out(template: Path, tmp_path: Path, change: str) -> None:
+    files = copied(template, tmp_path / "store")
+    with sqlite3.connect(files.folder / "store.sqlite") as database:
+        database.execute(f"UPDATE sqlite_sequence SET {change}")
+    database.close()
+    added = draw(tmp_path / "added.png", 77)
+    assert index_pictures(Encoder(), StoreFiles.open(tmp_path / "store"), [added]).added == 1
+    files = StoreFiles.open(tmp_path / "store")
+    assert verify(files).sound
+    assert len(files) == COUNT + 1
 
 
 def test_a_repair_of_a_file_that_sqlite_cannot_read_says_what_to_do(template: Path, tmp_path: Path) -> None:
