@@ -9,6 +9,7 @@ refused; any number may read.
 """
 
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -208,9 +209,12 @@ class StoreFiles:
     def delete(self, ids: Sequence[str]) -> int:
         """Remove images by their keys, with the sentences that describe them, and return how many there were.
 
-        Their files are left alone; unknown keys are ignored. Raises `StoreError`.
+        Their files are left alone; unknown keys are ignored. Raises `StoreError`, also for a damaged row: which
+        bytes and sentences are its own nobody could tell, and they would stay.
         """
         with self.changing() as writer:
+            with self.rows.reading() as reading:
+                deque(sound(self.folder, reading.pictures(ids)), maxlen=0)
             return writer.delete(ids)
 
     def entries(self, paths: Sequence[str] | None = None) -> dict[str, StoredImage]:

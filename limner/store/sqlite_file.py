@@ -47,7 +47,6 @@ CREATE TABLE thumbnails (number INTEGER PRIMARY KEY, jpeg BLOB NOT NULL);
 CREATE TABLE regions (number INTEGER PRIMARY KEY, features BLOB NOT NULL);
 CREATE TABLE sentences (id TEXT PRIMARY KEY, text TEXT NOT NULL, path TEXT, vector_sum INTEGER NOT NULL,
   digest BLOB NOT NULL, vector BLOB NOT NULL) WITHOUT ROWID;
-CREATE INDEX sentences_by_path ON sentences (path);
 INSERT INTO states VALUES ('pictures', 0, 0, zeroblob(16)), ('sentences', 0, 0, zeroblob(16)),
   ('texts', 0, 0, zeroblob(16));
 """

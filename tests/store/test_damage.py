@@ -21,6 +21,7 @@ from limner.search.sentences import Sentence, SentenceTable
 from limner.store.backup import backup
 from limner.store.calibration import load_store_calibration
 from limner.store.contents import region_features, thumbnails
+from limner.store.entry import key_of
 from limner.store.files import StoreFiles
 from limner.store.verify import BESIDE, DAMAGE, verify
 from limner.types import RegionFeatures
@@ -213,6 +214,37 @@ def test_a_calibration_whose_row_is_lost_is_no_store_without_one(
     # the description, which was there when it was opened, may be out of reach as well
     with pytest.raises((CheckpointError, StoreError)):
         load_store_calibration(StoreFiles.open(tmp_path / "store"), "a" * 64)
+
+
+@pytest.mark.parametrize("column", ["path", "identity", "number", "digest"])
+def test_a_damaged_row_is_not_deleted(template: Path, tmp_path: Path, column: str) -> None:
+    """Its vector and thumbnail would stay in the file, whatever is erased later."""
+    files = copied(template, tmp_path / "store")
+    key = key_of(str(template / "pictures" / "03.png"))
+    with sqlite3.connect(files.folder / "store.sqlite") as database:
+        database.execute(f"UPDATE pictures SET {column} = '7' WHERE id = ?", (key,))
+    database.close()
+    with pytest.raises(StoreError, match="damaged"):
+        files.delete([key])
+    assert not verify(files).sound
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_damage_of_a_path_keeps_a_sentence_of_what_is_deleted(
+    template: Path, tmp_path: Path, data: st.DataObject
+) -> None:
+    """Wherever in the file the path stands: a deletion, or whoever reads the sentences behind it, tells."""
+    path = str(template / "pictures" / "03.png")
+    files = copied(template, tmp_path / "store")
+    content = bytearray((files.folder / "store.sqlite").read_bytes())
+    places = [found.start() for found in re.finditer(re.escape(path.encode()), content)]
+    place = data.draw(st.sampled_from(places)) + data.draw(st.integers(0, len(path) - 1))
+    content[place] ^= 1 << data.draw(st.integers(0, 7))
+    (files.folder / "store.sqlite").write_bytes(content)
+    with suppress(StoreError):
+        files.delete([key_of(path)])
+        assert path not in [one.path for one in SentenceTable(files).describing()[0]]
 
 
 @pytest.mark.parametrize(
