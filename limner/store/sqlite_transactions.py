@@ -87,6 +87,7 @@ class SqliteReading:
         select = "SELECT number, features FROM regions WHERE typeof(features) = 'blob' AND number IN"
         return dict(of_some(self._connection, select, numbers))
 
+
 _CONTENTS = ("vectors", "thumbnails", "regions")
 
 # the numbers that are there, too: with a sequence that is damaged no picture could be added, and no digest tells of it
