@@ -19,7 +19,7 @@ from limner.errors import ServerError
 from limner.store.uploads import MARK
 
 CLIENTS = 32
-SECONDS, SHORT_SECONDS = 1200.0, 5.0
+SECONDS, SHORT_SECONDS = 1200.0, 8.0
 _WARMING = 0.1
 """Share of the time that is left out: caches and pools of threads fill."""
 _SAMPLE = 0.5

@@ -112,7 +112,7 @@ def test_a_value_of_any_type_is_told_in_one_line(
         shutil.copytree(template / "store", folder / "planted")
         if not plant(folder / "planted" / "store.sqlite", table, column, value, which):
             continue
-        refused = []
+        refused, content = [], (folder / "planted" / "store.sqlite").read_bytes()
         for reader, read in READERS.items():
             store = folder / "planted"
             if reader in WRITERS:
@@ -120,6 +120,7 @@ def test_a_value_of_any_type_is_told_in_one_line(
             if error := refusal(partial(read_all, read, store, ids, folder)):
                 assert "\n" not in error, (name, reader)
                 refused.append(reader)
+        assert (folder / "planted" / "store.sqlite").read_bytes() == content, "reading changes nothing"
         check_mending(folder / "planted", name, refused)
         shutil.rmtree(folder)
 
