@@ -272,10 +272,10 @@ def test_what_the_app_refuses_itself_leaves_all_of_its_lines(
     monkeypatch.setattr(audit_routes, "_BURST", 5)
     client = TestClient(create_app(Store(engine), ServerSettings(audit=file, rate=0)))
 
-    def broken(**_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise StoreError("it cannot be used")
 
-    monkeypatch.setattr(engine, "info", broken)
+    monkeypatch.setattr("limner.server.app.store_info", broken)
     for _ in range(12):
         problem(client.get("/v1/info"), 503)
     assert [line["status"] for line in lines(file)] == [503] * 12
