@@ -78,8 +78,6 @@ def one_line(text: str) -> str:
 
     Other letters stay, those that only join or space others among them.
     """
-    if text.isprintable():
-        return text
     kinds = ("Cc", "Cs", "Zl", "Zp")
     return "".join(
         letter.encode("unicode_escape").decode() if unicodedata.category(letter) in kinds else letter

@@ -62,16 +62,12 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    """Send what nobody listens to (`>&-`, a service without a terminal) nowhere, as `print` does it.
-
-    What the encoding of stdout does not have is escaped, as stderr does it: a change of a store has been made by the
-    time its report is printed.
-    """
+    """Send what nobody listens to (`>&-`, a service without a terminal) nowhere, as `print` does it."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (for as long as Python runs)
-        # "surrogateescape" hands on the bytes of a file's name; a stream of a test may have no such setting
+        # as on stderr: a letter that its encoding lacks must not cost the report of what was done
         elif isinstance(stream, TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
 

@@ -206,13 +206,9 @@ def _alike(name: str) -> str:
 
 
 def _look(name: str) -> str:
-    """`_alike` without what nobody sees, and with one blank for several and none at the ends of a name or folder.
-
-    Tables and forms leave blanks, and signs without width, around and in names.
-    """
-    separator = os.sep
-    seen = "".join(sign for sign in _alike(name) if unicodedata.category(sign) != "Cf")
-    return separator.join(" ".join(part.split()) for part in seen.split(separator))
+    """`_alike` without blanks and signs without width, which tables and forms leave around and in names."""
+    unseen = ("Cc", "Cf", "Zs", "Zl", "Zp")
+    return "".join(sign for sign in _alike(name) if unicodedata.category(sign) not in unseen)
 
 
 def _naming(names: set[str], sentences: Iterable[tuple[str, str]]) -> Iterator[str]:

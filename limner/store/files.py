@@ -9,7 +9,6 @@ refused; any number may read.
 """
 
 import secrets
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -209,12 +208,11 @@ class StoreFiles:
     def delete(self, ids: Sequence[str]) -> int:
         """Remove images by their keys, with the sentences that describe them, and return how many there were.
 
-        Their files are left alone; unknown keys are ignored. Raises `StoreError`, also for a damaged row: which
-        bytes and sentences are its own nobody could tell, and they would stay.
+        Their files are left alone; unknown keys are ignored. Raises `StoreError`, also for a damaged row, whose
+        bytes and sentences nobody could find.
         """
         with self.changing() as writer:
-            with self.rows.reading() as reading:
-                deque(sound(self.folder, reading.pictures(ids)), maxlen=0)
+            self.read(lambda reading: list(sound(self.folder, reading.pictures(ids))))
             return writer.delete(ids)
 
     def entries(self, paths: Sequence[str] | None = None) -> dict[str, StoredImage]:

@@ -1,5 +1,6 @@
 """One look at a store's SQLite file, and one change of it: a transaction each."""
 
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,11 +31,11 @@ class SqliteReading:
 
     def text(self, name: str) -> str | None:
         """One of the texts of that moment; empty if it is lost."""
-        found = self._connection.execute("SELECT text FROM texts WHERE name=?", (name,)).fetchone()
-        if found is not None:
-            return str(found[0])
-        there = self._connection.execute("SELECT rows FROM states WHERE name=?", (name,)).fetchone()
-        return None if there is None else ""
+        select = (
+            "SELECT ifnull((SELECT text FROM texts WHERE name=?1), (SELECT '' FROM states WHERE name=?1))"
+        )
+        (found,) = self._connection.execute(select, (name,)).fetchone()
+        return None if found is None else str(found)
 
     def state(self, table: str) -> State:
         """See `Reading.state`."""
@@ -88,14 +89,13 @@ class SqliteReading:
         return dict(of_some(self._connection, select, numbers))
 
 
+_NO_UTF_8 = re.compile("[\ud800-\udfff]")  # how its bytes are read
 _CONTENTS = ("vectors", "thumbnails", "regions")
 
-# the numbers that are there, too: with a sequence that is damaged no picture could be added, and no digest tells of it
-_LAST_NUMBER = f"""
-SELECT max(number) FROM (SELECT 0 number
+# with SQLite's own count alone, which no digest holds, damage could keep all pictures out
+_LAST_NUMBER = f"""SELECT max(number) FROM (SELECT 0 number
   UNION ALL SELECT seq FROM sqlite_sequence WHERE name = 'vectors' AND typeof(seq) = 'integer' AND seq < 1 << 62
-  {" ".join(f"UNION ALL SELECT * FROM (SELECT max(number) FROM {table})" for table in _CONTENTS)})
-"""
+  {" ".join(f"UNION ALL SELECT * FROM (SELECT max(number) FROM {table})" for table in _CONTENTS)})"""
 
 
 class SqliteWriting:
@@ -177,13 +177,10 @@ class SqliteWriting:
     def delete_sentences(self, ids: Sequence[Any] = (), paths: Sequence[str] = ()) -> int:
         """See `Writing.delete_sentences`."""
         with self._changing("sentences") as connection:
-            wanted = set(paths)
-            # all are read, which takes 0.1 s of 100,000: no digest tells of damage in an index, and a sentence that it
-            # did not find would stay
-            held = connection.execute("SELECT id, path FROM sentences") if wanted else ()
-            found = self._take(
-                "sentences", list({*ids, *(key for key, path in held if path in wanted)}), "digest"
-            )
+            # all are read, 0.1 s of 100,000: no digest holds an index, and what a damaged one does not find would stay
+            held = connection.execute("SELECT id, path FROM sentences") if (wanted := set(paths)) else ()
+            theirs = [key for key, path in held if path in wanted]
+            found = self._take("sentences", list({*ids, *theirs}), "digest")
             self._count("sentences", [], [digest for (digest,) in found])
             return len(found)
 
@@ -264,10 +261,12 @@ class SqliteWriting:
     def _take(self, table: str, ids: Sequence[Any], columns: str) -> list[Any]:
         """Remove rows by their keys, and return some columns of those that there were."""
         found: list[Any] = []
-        texts, others, damaged = _by_kind(ids)
+        texts = [key for key in ids if isinstance(key, str) and not _NO_UTF_8.search(key)]
+        odd = [key for key in ids if not isinstance(key, str)]
+        broken = [key.encode("utf-8", "surrogateescape") for key in {*ids}.difference(texts, odd)]
         # a key that is no text is compared as it is, and a text that is no UTF-8 by its bytes: no index helps, and few
         # are damaged
-        for key, some in (("id", texts), ("+id", others), ("CAST(id AS BLOB)", damaged)):
+        for key, some in (("id", texts), ("+id", odd), ("CAST(id AS BLOB)", broken)):
             found += of_some(self._connection, f"SELECT {columns} FROM {table} WHERE {key} IN", some)
             self._connection.executemany(f"DELETE FROM {table} WHERE {key}=?", [(one,) for one in some])
         return found
@@ -292,20 +291,3 @@ def state_of(connection: sqlite3.Connection, folder: Path, table: str) -> State:
     if not (isinstance(version, int) and isinstance(rows, int) and rows >= 0 and isinstance(total, bytes)):
         raise damaged(folder, f"the number of its {table} has changed")
     return State(version, rows, int.from_bytes(total, "little"))
-
-
-def _by_kind(values: Sequence[Any]) -> tuple[list[str], list[Any], list[bytes]]:
-    """Texts, values that are none, and the bytes of damaged texts, which are no UTF-8."""
-    texts: list[str] = []
-    others: list[Any] = []
-    damaged: list[bytes] = []
-    for value in values:
-        if not isinstance(value, str):
-            others.append(value)
-            continue
-        try:
-            value.encode()
-            texts.append(value)
-        except UnicodeEncodeError:
-            damaged.append(value.encode("utf-8", "surrogateescape"))
-    return texts, others, damaged

@@ -68,6 +68,20 @@ def copied(template: Path, to: Path) -> StoreFiles:
     return StoreFiles.open(to)
 
 
+def planted(store: Path, change: str) -> None:
+    with sqlite3.connect(store / "store.sqlite") as database:
+        assert database.execute(change).rowcount > 0
+    database.close()
+
+
+def flipped(store: Path, part: bytes, data: st.DataObject, length: int) -> None:
+    """Change a bit of the first bytes of a part of the file, wherever it stands there."""
+    content = bytearray((store / "store.sqlite").read_bytes())
+    place = data.draw(st.sampled_from([found.start() for found in re.finditer(re.escape(part), content)]))
+    content[place + data.draw(st.integers(0, length - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    (store / "store.sqlite").write_bytes(content)
+
+
 def all_of(files: StoreFiles) -> dict[str, Any]:
     """Everything that a store answers."""
     snapshot = files.snapshot()
@@ -118,10 +132,7 @@ def test_what_changes_a_row_changes_no_answer(template: Path, tmp_path: Path, ch
     expected = all_of(copied(template, tmp_path / "whole"))
     files = copied(template, tmp_path / "store")
     files.snapshot()
-    database = sqlite3.connect(tmp_path / "store" / "store.sqlite")
-    assert database.execute(change).rowcount > 0
-    database.commit()
-    database.close()
+    planted(tmp_path / "store", change)
     try:
         opened = StoreFiles.open(files.folder)
     except StoreError as error:
@@ -185,10 +196,7 @@ def test_damage_under_an_open_store_is_no_sound_row(template: Path, tmp_path: Pa
     """A later change of the same rows must not give them a digest that says that they are sound."""
     files = copied(template, tmp_path / "store")
     files.snapshot()
-    database = sqlite3.connect(tmp_path / "store" / "store.sqlite")
-    database.execute(CHANGES[change])
-    database.commit()
-    database.close()
+    planted(tmp_path / "store", CHANGES[change])
     entries = {entry.id: entry for entry in copied(template, tmp_path / "whole").entries().values()}
     with suppress(StoreError), files.changing() as writer:
         writer.update(list(entries.values()))
@@ -196,20 +204,16 @@ def test_damage_under_an_open_store_is_no_sound_row(template: Path, tmp_path: Pa
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.integers(0, len("calibration") - 1), bit=st.integers(0, 7))
+@given(data=st.data())
 def test_a_calibration_whose_row_is_lost_is_no_store_without_one(
-    template: Path, tmp_path: Path, place: int, bit: int
+    template: Path, tmp_path: Path, data: st.DataObject
 ) -> None:
     """Its key is changed by a bit, so that nobody finds the row."""
     files = copied(template, tmp_path / "store")
     assert load_store_calibration(files, "a" * 64) is None
     files.rows.set_text("calibration", "{}")
     files.rows.scrub()
-    content = bytearray((files.folder / "store.sqlite").read_bytes())
-    keys = [found.start() for found in re.finditer(rb"calibration\{\}", content)]
-    assert len(keys) == 1
-    content[keys[0] + place] ^= 1 << bit
-    (files.folder / "store.sqlite").write_bytes(content)
+    flipped(tmp_path / "store", b"calibration{}", data, len("calibration"))
     assert not verify(files).sound
     # the description, which was there when it was opened, may be out of reach as well
     with pytest.raises((CheckpointError, StoreError)):
@@ -221,9 +225,7 @@ def test_a_damaged_row_is_not_deleted(template: Path, tmp_path: Path, column: st
     """Its vector and thumbnail would stay in the file, whatever is erased later."""
     files = copied(template, tmp_path / "store")
     key = key_of(str(template / "pictures" / "03.png"))
-    with sqlite3.connect(files.folder / "store.sqlite") as database:
-        database.execute(f"UPDATE pictures SET {column} = '7' WHERE id = ?", (key,))
-    database.close()
+    planted(tmp_path / "store", f"UPDATE pictures SET {column} = '7' WHERE id = '{key}'")
     with pytest.raises(StoreError, match="damaged"):
         files.delete([key])
     assert not verify(files).sound
@@ -237,11 +239,7 @@ def test_no_damage_of_a_path_keeps_a_sentence_of_what_is_deleted(
     """Wherever in the file the path stands: a deletion, or whoever reads the sentences behind it, tells."""
     path = str(template / "pictures" / "03.png")
     files = copied(template, tmp_path / "store")
-    content = bytearray((files.folder / "store.sqlite").read_bytes())
-    places = [found.start() for found in re.finditer(re.escape(path.encode()), content)]
-    place = data.draw(st.sampled_from(places)) + data.draw(st.integers(0, len(path) - 1))
-    content[place] ^= 1 << data.draw(st.integers(0, 7))
-    (files.folder / "store.sqlite").write_bytes(content)
+    flipped(tmp_path / "store", path.encode(), data, len(path))
     with suppress(StoreError):
         files.delete([key_of(path)])
         assert path not in [one.path for one in SentenceTable(files).describing()[0]]
@@ -252,10 +250,8 @@ def test_no_damage_of_a_path_keeps_a_sentence_of_what_is_deleted(
     ["name = 'vectorz'", "seq = 0", "seq = 7", "seq = -1", "seq = 'x'", "seq = NULL", f"seq = {2**63 - 1}"],
 )
 def test_a_lost_number_keeps_no_picture_out(template: Path, tmp_path: Path, change: str) -> None:
-    files = copied(template, tmp_path / "store")
-    with sqlite3.connect(files.folder / "store.sqlite") as database:
-        database.execute(f"UPDATE sqlite_sequence SET {change}")
-    database.close()
+    copied(template, tmp_path / "store")
+    planted(tmp_path / "store", f"UPDATE sqlite_sequence SET {change}")
     added = draw(tmp_path / "added.png", 77)
     assert index_pictures(Encoder(), StoreFiles.open(tmp_path / "store"), [added]).added == 1
     files = StoreFiles.open(tmp_path / "store")
@@ -293,10 +289,7 @@ def test_a_picture_that_cannot_be_read_again_goes_with_its_sentence(
     shutil.copytree(template / "pictures", tmp_path / "kept")
     files = copied(template, tmp_path / "store")
     (path,) = [row.path for row in _rows(files) if row.number == 3]
-    database = sqlite3.connect(tmp_path / "store" / "store.sqlite")
-    database.execute(CHANGES["vector"])
-    database.commit()
-    database.close()
+    planted(tmp_path / "store", CHANGES["vector"])
     try:
         change(Path(path))
         planned = repair(files, Encoder)
