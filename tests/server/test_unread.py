@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -23,6 +24,15 @@ from tests.server.serving import COUNT, problem
 GET = b"GET /v1/items?limit=500 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
+def ask(unread: ExitStack, url: str) -> None:
+    """Ask for all pictures, and do not read the answer."""
+    host, port = url.removeprefix("http://").split(":")
+    one = unread.enter_context(socket.socket())
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    one.connect((host, int(port)))
+    one.sendall(GET)
+
+
 def test_answers_that_nobody_reads(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = [draw(tmp_path / "large" / f"{seed}.png", seed) for seed in range(20, 28)]
     index_pictures(
@@ -35,17 +45,20 @@ def test_answers_that_nobody_reads(engine: Engine, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(limits, "_UNREAD", 2**24)
     settings = ServerSettings(max_answer=2**25, rate=0, audit=tmp_path / "audit.jsonl")
     app = create_app(Store(engine), settings)
-    ones: list[socket.socket] = []
-    with running(app, settings) as url:
-        host, port = url.removeprefix("http://").split(":")
-        for _ in range(6):
-            one = socket.socket()
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            one.connect((host, int(port)))
-            one.sendall(GET)
-            ones.append(one)
+    count = 6
+    with running(app, settings) as url, ExitStack() as unread:
+        for _ in range(count):
+            ask(unread, url)
         until = time.monotonic() + 20
-        while len(_lines(tmp_path)) < 6 and time.monotonic() < until:
+        while len(_lines(tmp_path)) < count and time.monotonic() < until:
+            time.sleep(0.1)
+        # of the two that wait the systems may take more after the others have been refused
+        until, settled = time.monotonic() + 20, 0
+        while settled < 5 and time.monotonic() < until:
+            settled += 1
+            if app.state.unread() + 2**23 <= 2**24:
+                settled, count = 0, count + 1
+                ask(unread, url)
             time.sleep(0.1)
         assert app.state.unread() < 2**24
         # what the others have asked for, and not compressed
@@ -54,8 +67,7 @@ def test_answers_that_nobody_reads(engine: Engine, tmp_path: Path, monkeypatch: 
         assert answer.headers["retry-after"] == "1"
         # small answers leave all the same
         assert len(httpx.get(f"{url}/v1/items?where=camera<=2", timeout=30).json()["items"]) == COUNT
-        for one in ones:
-            one.close()
+        unread.close()
         until = time.monotonic() + 20
         while app.state.unread() and time.monotonic() < until:
             time.sleep(0.1)
@@ -65,7 +77,7 @@ def test_answers_that_nobody_reads(engine: Engine, tmp_path: Path, monkeypatch: 
         assert httpx.get(f"{url}/v1/items", timeout=30).status_code == 200
     lines = _lines(tmp_path)
     assert [line["status"] for line in lines[-4:]] == [503, 200, 200, 200]
-    assert [line["status"] for line in lines[:6]].count(503) >= 3
+    assert [line["status"] for line in lines[:count]].count(503) >= 3
     assert not [line for line in lines if line["status"] == 503 and "found" in line]
 
 
