@@ -218,6 +218,7 @@ def of_limner(rows: Drawn, folder: Path) -> Search:
         taken=np.full(count, "NaT", "datetime64[us]"),
         numbers=np.arange(count),
         sums=np.zeros(count, np.int64),
+        digests=np.zeros(count, "S16"),
     )
     snapshot = Snapshot(Vectors(rows.vectors, on_disk=True), columns)
     files.snapshot = lambda: snapshot  # type: ignore[method-assign]

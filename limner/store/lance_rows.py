@@ -225,6 +225,14 @@ class LanceReading:
         for batch in self.scan("pictures", PictureRow._fields, ids):
             yield from map(PictureRow._make, values_of(batch))
 
+    def digests(self) -> dict[Any, Any]:
+        """See `Reading.digests`."""
+        return {
+            key: digest
+            for batch in self.scan("pictures", ("id", "digest"))
+            for key, digest in values_of(batch)
+        }
+
     def sentences(self) -> Iterator[tuple[SentenceRow, bytes]]:
         """See `Reading.sentences`."""
         for batch in self.scan("sentences"):

@@ -81,6 +81,9 @@ class Reading(Protocol):
     def pictures(self, ids: Sequence[str] | None = None) -> Iterator[PictureRow]:
         """Facts of all images, in no order, or of those of some keys that there are."""
 
+    def digests(self) -> dict[Any, Any]:
+        """The digest of each image's row by its key; damaged ones may be of any type."""
+
     def sentences(self) -> Iterator[tuple[SentenceRow, bytes]]:
         """All sentences with the bytes of their vectors, in no order."""
 

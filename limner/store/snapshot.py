@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from limner.conditions import Condition
 from limner.errors import SearchTimeoutError, StoreError, UnknownPictureError
-from limner.store.digests import row_digest, total_of, vector_sums
+from limner.store.digests import SIZE, known, row_digest, total_of, vector_sums
 from limner.store.entry import PictureRow
 from limner.store.metadata_index import MetadataIndex
 from limner.store.path import StorePath
@@ -23,6 +23,9 @@ from limner.store.rows import Reading, SentenceRow
 from limner.store.vectors import Vectors
 from limner.types import ImageSource
 from limner.wire import Hit, Item, item_values
+
+_DIGEST = f"S{SIZE}"
+_NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +44,15 @@ class Columns:
     """Numbers of their bytes: other vectors have other numbers."""
     sums: Int[np.ndarray, " rows"]
     """Digests of their vectors (`limner.store.digests.vector_sums`)."""
+    digests: np.ndarray
+    """Digests of the rows."""
 
     @classmethod
     def of(cls, rows: Iterable[PictureRow]) -> "Columns":
         """Order rows by path."""
         # column by column as they come: a hundred thousand rows would make Python's collector look at each many times
-        ids, hashes, paths, times, identities, metadata, numbers, sums = columns = [
-            list[Any]() for _ in range(8)
+        ids, hashes, paths, times, identities, metadata, numbers, sums, digests = columns = [
+            list[Any]() for _ in range(9)
         ]
         texts: dict[str, str] = {}
         for row in rows:
@@ -59,8 +64,9 @@ class Columns:
             metadata.append(texts.setdefault(row.metadata, row.metadata))
             numbers.append(row.number)
             sums.append(row.vector_sum)
+            digests.append(row.digest)
         order = sorted(range(len(paths)), key=paths.__getitem__)
-        ids, hashes, paths, times, identities, metadata, numbers, sums = (
+        ids, hashes, paths, times, identities, metadata, numbers, sums, digests = (
             [column[place] for place in order] for column in columns
         )
         known = np.array([time is not None for time in times], bool)
@@ -74,6 +80,32 @@ class Columns:
             taken=np.where(known, taken, np.datetime64("NaT", "us")),
             numbers=np.array(numbers, np.int64),
             sums=np.array(sums, np.int64),
+            digests=np.array(digests, _DIGEST),
+        )
+
+    def followed(self, folder: StorePath, reading: Reading) -> "Columns":
+        """Facts of the images that there are now: of those whose digest is here only the digest is read."""
+        stored = reading.digests()
+        digests = np.array(known(stored.values()), _DIGEST)
+        # half of a digest finds its row, for numpy sorts numbers fastest; the whole tells
+        same, held = _found(*(some.view("<i8")[::2] for some in (self.digests, digests)))
+        same, held = (rows[digests[same] == self.digests[held]] for rows in (same, held))
+        ids = list(stored)
+        fresh = np.delete(np.arange(len(ids)), same).tolist()
+        new = Columns.of(sound(folder, reading.pictures([ids[place] for place in fresh])))
+        # in their own order, which the sort finds fast
+        held.sort()
+        paths = [self.paths[row] for row in held.tolist()] + new.paths
+        order = np.array(sorted(range(len(paths)), key=paths.__getitem__), np.int64)
+
+        def merged(own: Any, others: Any) -> Any:
+            if isinstance(own, np.ndarray):
+                return np.concatenate([own[held], others])[order]
+            both = [own[row] for row in held.tolist()] + others
+            return [both[place] for place in order.tolist()]
+
+        return Columns(
+            **{one.name: merged(getattr(self, one.name), getattr(new, one.name)) for one in fields(self)}
         )
 
 
@@ -100,36 +132,34 @@ class Snapshot:
         Raises `StoreError` for rows that are damaged, and where there is no room for the file.
         """
         state = reading.state("pictures")
-        digests: list[bytes] = []
-        columns = Columns.of(sound(folder, reading.pictures(), digests))
-        expect_rows(folder, digests, state.rows, state.total)
-        no_rows = np.empty(0, np.int64)
-        same, held = (no_rows, no_rows) if before is None else before.places_of(columns.numbers)
-        known = None if before is None else before.vectors
+        if before is None:
+            columns, known_vectors, same, held = (
+                Columns.of(sound(folder, reading.pictures())),
+                None,
+                _NONE,
+                _NONE,
+            )
+        else:
+            columns, known_vectors = before.columns.followed(folder, reading), before.vectors
+            same, held = before.places_of(columns.numbers)
+        expect_rows(folder, columns.digests.tolist(), state.rows, state.total)
         fresh = np.delete(np.arange(len(columns.numbers)), same)
-        vectors = Vectors.following(known, dim, same, held, fresh)
+        vectors = Vectors.following(known_vectors, dim, same, held, fresh)
         places = vectors.places(fresh)
         for block, content in reading.vectors(columns.numbers[fresh]):
             matrix = matrix_of(folder, content, dim)
             if vector_sums(matrix) != columns.sums[fresh[block]].tolist():
                 raise damaged(folder, "a vector has changed since it was written")
             vectors.stored[places[block]] = matrix
-        if known is not None:
-            vectors.take_codes(known, same, held)
+        if known_vectors is not None:
+            vectors.take_codes(known_vectors, same, held)
         return cls(vectors, columns, _state(state.rows, state.total), state.version, store)
 
     def places_of(
         self, numbers: Int[np.ndarray, " rows"]
     ) -> tuple[Int[np.ndarray, " same"], Int[np.ndarray, " same"]]:
         """Find which of some numbers of rows are of rows here, and where those rows are."""
-        row_numbers = self.columns.numbers
-        if not len(row_numbers):
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        order = np.argsort(row_numbers)
-        # searchsorted answers len(own) for a number above all of them; the comparison finds such rows out
-        places = order[np.minimum(np.searchsorted(row_numbers, numbers, sorter=order), len(row_numbers) - 1)]
-        same = np.flatnonzero(row_numbers[places] == numbers)
-        return same, places[same]
+        return _found(self.columns.numbers, numbers)
 
     @property
     def matrix(self) -> Float[np.ndarray, "images dim"]:
@@ -276,6 +306,19 @@ class Snapshot:
         return np.flatnonzero(holds)
 
 
+def _found(
+    own: Int[np.ndarray, " rows"], asked: Int[np.ndarray, " asked"]
+) -> tuple[Int[np.ndarray, " same"], Int[np.ndarray, " same"]]:
+    """Which of the numbers that are asked for are here, and where."""
+    if not len(own):
+        return _NONE, _NONE
+    order = np.argsort(own)
+    # searchsorted answers len(own) for a number above all of them; the comparison finds such rows out
+    places = order[np.minimum(np.searchsorted(own, asked, sorter=order), len(own) - 1)]
+    same = np.flatnonzero(own[places] == asked)
+    return same, places[same]
+
+
 def without(rows: Int[np.ndarray, " rows"], some: Sequence[int]) -> Int[np.ndarray, " left"]:
     """Leave some rows out of rows in ascending order."""
     # numpy's `isin` would compare each row
@@ -291,15 +334,11 @@ def _state(rows: int, total: int) -> str:
     return hashlib.blake2b(f"{rows} {total}".encode(), digest_size=8).hexdigest()
 
 
-def sound(
-    folder: StorePath, rows: Iterable[PictureRow], digests: list[bytes] | None = None
-) -> Iterator[PictureRow]:
-    """Rows, each compared with its digest, which is added to `digests`. Raises `StoreError` for a damaged row."""
+def sound(folder: StorePath, rows: Iterable[PictureRow]) -> Iterator[PictureRow]:
+    """Rows, each compared with its digest. Raises `StoreError` for a damaged row."""
     for row in rows:
         if row_digest(row[:-1]) != row.digest:
             raise damaged(folder, "a row has changed since it was written")
-        if digests is not None:
-            digests.append(row.digest)
         yield row
 
 

@@ -48,6 +48,10 @@ class SqliteReading:
         found = of_some(self._connection, f"SELECT {PICTURE} FROM pictures WHERE id IN", ids)
         return map(PictureRow._make, found)
 
+    def digests(self) -> dict[Any, Any]:
+        """See `Reading.digests`."""
+        return dict(self._connection.execute("SELECT id, digest FROM pictures").fetchall())
+
     def sentences(self) -> Iterator[tuple[SentenceRow, bytes]]:
         """See `Reading.sentences`."""
         for *values, vector in self._connection.execute(f"SELECT {SENTENCE}, vector FROM sentences"):

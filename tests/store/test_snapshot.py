@@ -15,21 +15,36 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
     held: dict[str, np.ndarray] = {}
     rng = np.random.default_rng(0)
     read: list[int] = []
-    vectors_of = SqliteReading.vectors
+    rows: list[int] = []
+    vectors_of, pictures_of = SqliteReading.vectors, SqliteReading.pictures
 
     def counted(reading: SqliteReading, numbers: np.ndarray) -> Any:
         read.append(len(numbers))
         return vectors_of(reading, numbers)
 
+    def counted_rows(reading: SqliteReading, ids: Any = None) -> Any:
+        found = list(pictures_of(reading, ids))
+        rows.append(len(found))
+        return iter(found)
+
     monkeypatch.setattr(SqliteReading, "vectors", counted)
+    monkeypatch.setattr(SqliteReading, "pictures", counted_rows)
 
     def add(*names: str) -> None:
         vectors = rng.standard_normal((len(names), 3)).astype(np.float32)
         store.add([StoredImage(f"/{name}", "0" * 64, 1, 1) for name in names], vectors)
         held.update({f"/{name}": vector for name, vector in zip(names, vectors, strict=True)})
 
-    def check(expected: int) -> None:
+    def check(expected: int, changed: int | None = None) -> None:
+        """Look whether so many vectors, and facts of so many images, were read."""
+        rows.clear()
         snapshot = store.snapshot()
+        assert sum(rows) == (expected if changed is None else changed)
+        # the same as to whoever opens the store now
+        columns = StoreFiles.open(store.folder).snapshot().columns
+        read.pop()
+        for name, column in vars(snapshot.columns).items():
+            np.testing.assert_array_equal(column, getattr(columns, name), name)
         assert snapshot.columns.paths == sorted(held)
         np.testing.assert_array_equal(
             snapshot.matrix, np.array([held[path] for path in sorted(held)]).reshape(-1, 3)
@@ -46,7 +61,7 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest
     check(0)
     with store.changing() as writer:
         writer.update([StoredImage("/b", "1" * 64, 1, 1)])
-    check(0)  # other facts, and the vector of before
+    check(0, changed=1)  # other facts, and the vector of before
     store.rows.scrub()
     add("h")
     check(1)
