@@ -83,4 +83,6 @@ def _training() -> "Iterator[Callable[[Event], None]]":
 
 def _typed() -> str:
     """The command to type for this program: its path, if the environment is not activated."""
-    return "limner" if shutil.which("limner") else sys.argv[0]
+    if shutil.which("limner"):
+        return "limner"
+    return sys.argv[0] if Path(sys.argv[0]).name != "__main__.py" else f"{sys.executable} -m limner"

@@ -266,7 +266,7 @@ def _sentences(data: str, split: str | None) -> "list[Sentence]":
         if split is not None:
             raise SettingsError("--split: a text file has no splits")
         try:
-            lines = Path(data).read_text(encoding="utf-8").splitlines()
+            lines = Path(data).read_text(encoding="utf-8-sig").splitlines()
         # a ValueError of Python's, which would be a stack trace
         except UnicodeDecodeError:
             raise DataError(f"{data}: not UTF-8 text; save it as UTF-8") from None

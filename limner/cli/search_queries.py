@@ -83,7 +83,8 @@ def _named(lines: Any, source: str) -> Iterator[NamedText]:
     try:
         for number, line in enumerate(lines, start=1):
             # only the line end is stripped: a tab separates name and text
-            name, tab, text = line.strip("\r\n").partition("\t")
+            # some programs begin with a mark of the encoding
+            name, tab, text = line.removeprefix("\ufeff").strip("\r\n").partition("\t")
             query = NamedText(name.strip(), text.strip()) if tab else NamedText(str(number), name.strip())
             if not query.text:
                 continue

@@ -254,7 +254,7 @@ def _read_qrels(path: Path) -> dict[str, set[str]]:
 
 def _lines(path: Path, fields: int, form: str) -> list[tuple[int, list[str]]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except UnicodeDecodeError:

@@ -92,7 +92,7 @@ def read_points(path: Path) -> VectorRows:
     """Read points of Qdrant, one a line. Raises `DataError`, which names the line."""
     paths, vectors, facts = list[str](), list[np.ndarray](), list[dict[str, Any]]()
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 if not line.strip():
                     continue

@@ -69,7 +69,7 @@ class ServerSettings(Settings):
 
     # 33 million: RGB of 100 MB, which two decoding threads hold at once
     max_pixels: int = Field(default=2**25, ge=1)
-    """Largest picture that a client may send, in pixels; a quarter of that for more than eight bits a pixel."""
+    """Largest picture that a client may send, in pixels; a quarter of that for more than eight bits a channel."""
 
     max_rerank: int = Field(default=10_000, ge=0)
     """Largest number of pictures that a query may ask the reranker to order again."""
