@@ -17,7 +17,8 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.measuring import publish, repeats, speeds, taking_turns
-from limner.data.images import capture_time, thumbnail
+from limner.data.capture_time import capture_time
+from limner.data.images import thumbnail
 from limner.data.transforms import ImageSettings, load
 from limner.search.image_look import Seen, look_at
 

@@ -182,16 +182,18 @@ class Client:
         identity: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Item:
-        """Add a picture, if the server allows it; `name` is the file's own unless given."""
+        """Add a picture, if the server allows it; `name` is the file's own unless given.
+
+        The same bytes again: what is given replaces what there is, and the rest stays.
+        """
         # `Store.add` keeps the path and needs no name; here only bytes travel
         called = name or (Path(image).name if isinstance(image, str | Path) else "picture")
-        body = {
-            "name": called,
-            "image": _in_base64(image),
-            "identity": identity,
+        body: dict[str, Any] = {"name": called, "image": _in_base64(image)}
+        if identity is not None:
+            body["identity"] = identity
+        if metadata is not None:
             # any mapping is taken, json.dumps writes dicts only
-            "metadata": dict(metadata or {}),
-        }
+            body["metadata"] = dict(metadata)
         return self._read(self._ask("POST", "/v1/items", body), Item.read)
 
     def delete(self, id: str) -> None:

@@ -109,6 +109,9 @@ class Hit(ResponseModel):
     taken: LocalTime | None
     """Capture time by the camera's clock, ISO 8601 without a zone."""
 
+    taken_from: Literal["file", "told"] | None = None
+    """Where this time is from: its file, or what somebody told limner, which stays when the file changes."""
+
     confidence: float | None
     """Confidence of the reranker that re-ranked it, 0 to 1."""
 
@@ -320,12 +323,21 @@ class Item(ResponseModel):
     taken: LocalTime | None
     """Capture time by the camera's clock, ISO 8601 without a zone."""
 
+    taken_from: Literal["file", "told"] | None = None
+    """Where this time is from: its file, or what somebody told limner, which stays when the file changes."""
+
     def __repr__(self) -> str:
         return f"Item({str(self.path or self.name)!r}, id={self.id!r})"
 
 
 def item_values(
-    key: str, path: str, identity: str | None, metadata: Mapping[str, Any], taken: datetime | None
+    key: str,
+    path: str,
+    identity: str | None,
+    metadata: Mapping[str, Any],
+    taken: datetime | None,
+    *,
+    told: bool,
 ) -> dict[str, Any]:
     """The fields that a hit and an item share."""
     place = Path(path)
@@ -336,7 +348,13 @@ def item_values(
         "identity": identity,
         "metadata": metadata,
         "taken": taken,
+        "taken_from": taken_from(taken is not None, told),
     }
+
+
+def taken_from(known: bool, told: bool) -> Literal["file", "told"] | None:
+    """Where a capture time is from, as hits and items say it."""
+    return None if not known else "told" if told else "file"
 
 
 class Items(ResponseModel):

@@ -250,12 +250,14 @@ def index_sentences_command(
     opened = SentenceTable(files)
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
+    # read before anything is said: on a full disk the refusal is one line
+    count = len(opened)
     _say_left_out(summary)
     out.print(
-        f"{store}: {len(opened)} sentences; {summary.added} added, {summary.unchanged} unchanged, "
+        f"{store}: {count} sentences; {summary.added} added, {summary.unchanged} unchanged, "
         f"{len(summary.unknown)} left out, {summary.removed} removed"
     )
-    return SentencesIndexed(store=str(store), sentences=len(opened), **dict(summary))
+    return SentencesIndexed(store=str(store), sentences=count, **dict(summary))
 
 
 def _sentences(data: str, split: str | None) -> "list[Sentence]":

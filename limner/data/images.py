@@ -1,4 +1,4 @@
-"""Reads image files: upright eight-bit RGB pixels, the time they were taken, thumbnails. Refuses others by name.
+"""Reads image files: upright eight-bit RGB pixels, thumbnails. Refuses others by name.
 
 Everything a camera, a scanner or a phone may leave in a folder ends as one kind of array. Colour profiles are
 ignored, as the networks' own training did, except where a picture is encoded anew to be shown. Only formats of
@@ -12,7 +12,6 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -324,36 +323,6 @@ def quiet() -> Iterator[None]:
 def _reason(error: BaseException) -> str:
     lines = str(error).splitlines()
     return lines[0][:120] if lines and lines[0] else type(error).__name__
-
-
-_EXIF = 0x8769
-_ORIGINAL, _DIGITISED = 0x9003, 0x9004
-_FORM = "%Y:%m:%d %H:%M:%S"
-
-
-def capture_time(source: str | Path | PictureBytes) -> datetime | None:
-    """The time in a picture's EXIF data (DateTimeOriginal, else DateTimeDigitized), without a time zone.
-
-    None if the image has none or it cannot be read: damaged EXIF data are common and no reason to refuse an image.
-    """
-    try:
-        with (
-            io.BytesIO(source) if isinstance(source, PictureBytes) else Path(source).open("rb") as file,
-            quiet(),
-            open_header(file, MAX_PIXELS) as image,
-        ):
-            # The time of the shot lies in the EXIF folder, not in the main one. `DateTime`, which does, is that of
-            # the last change, so an edited picture would seem to be of another day.
-            facts = image.getexif().get_ifd(_EXIF)
-    except Exception:  # Whatever Pillow raises for what a file may hold.
-        return None
-    for tag in (_ORIGINAL, _DIGITISED):
-        try:
-            # Cameras fill the field up with NULs or blanks.
-            return datetime.strptime(str(facts.get(tag)).strip("\0 "), _FORM)
-        except ValueError:
-            continue
-    return None
 
 
 LONG_SIDE = 256

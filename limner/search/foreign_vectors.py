@@ -25,7 +25,7 @@ from jaxtyping import Float
 
 from limner.errors import DataError, ImageError, LimnerError, SettingsError
 from limner.evaluation.array_files import checked_arrays, unit_rows
-from limner.search.image_look import Note, Seen, is_another, look_at
+from limner.search.image_look import Seen, is_another, look_at, told_of
 from limner.search.index import notes_of
 from limner.search.vector_files import reader_of
 from limner.store.entry import StoredImage
@@ -214,7 +214,7 @@ def index_vectors(
             before = stored.get(path)
             note = notes.get(path)
             if note is None and before is not None:
-                note = Note(before.identity, before.metadata, before.taken)
+                note = told_of(before)
             return look_at(path, known.get(path), note, _nothing)
 
         try:

@@ -10,7 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from limner.data.images import PictureBytes, capture_time, thumbnail
+from limner.data.capture_time import capture_time
+from limner.data.images import PictureBytes, thumbnail
 from limner.errors import ImageError
 from limner.store.entry import StoredImage
 from limner.types import ImageSource, Pixels
@@ -29,6 +30,11 @@ class Note:
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     taken: datetime | None = None
+
+    def to_facts(self) -> dict[str, Any]:
+        """The facts by name, as `limner.search.index.notes_of` takes them."""
+        own = {"identity": self.identity, "taken": self.taken and self.taken.isoformat()}
+        return {**self.metadata, **{name: value for name, value in own.items() if value is not None}}
 
 
 @dataclass(frozen=True)
@@ -66,8 +72,20 @@ def look_at_time(path: str, stored: StoredImage, note: Note | None) -> Seen | No
         return None
 
 
+def told_of(stored: StoredImage) -> Note:
+    """Facts that were told of a stored image, which stay when its file changes."""
+    return Note(stored.identity, stored.metadata, stored.taken_told)
+
+
+def facts_of(stored: StoredImage | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of an image of which `identity` or `metadata` or both are told now: what is not given stays."""
+    before = Note() if stored is None else told_of(stored)
+    facts = given["metadata"] if "metadata" in given else before.to_facts()
+    return {**facts, "identity": given.get("identity", before.identity)}
+
+
 def _known(stored: StoredImage | None, note: Note | None) -> Note:
-    return note or (Note(stored.identity, stored.metadata, stored.taken) if stored else Note())
+    return note or (told_of(stored) if stored else Note())
 
 
 def look_at(
@@ -99,7 +117,7 @@ def look_at(
         pixels = prepare(source)
         # of the whole picture and not of the pixels, which are cropped for the network
         small = thumbnail(source)
-        taken = known.taken or capture_time(source)
+        taken = capture_time(source)
         # Last: of a large file, what is no image is refused before all of it is read.
         digest = _digest(source)
         after = os.stat(path)  # noqa: PTH116
@@ -113,21 +131,20 @@ def look_at(
     # pixels of one version would stand beside the digest of another
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         return _CHANGED
-    entry = StoredImage(path, digest, after.st_size, after.st_mtime_ns, taken, known.identity, known.metadata)
+    size, mtime = after.st_size, after.st_mtime_ns
+    entry = StoredImage(path, digest, size, mtime, taken, known.taken, known.identity, known.metadata)
     return Seen(entry, "updated" if stored else "added", pixels=pixels, thumbnail=small)
 
 
 def _settled(stored: StoredImage, note: Note, mtime: int) -> Seen:
     """An image whose bytes are those that were embedded; its facts or time stamp may have changed."""
-    # a row without a time is of a file without EXIF data, which need not be opened
-    taken = note.taken or (stored.taken and capture_time(stored.path))
-    now = replace(stored, mtime=mtime, taken=taken, identity=note.identity, metadata=note.metadata)
+    now = replace(stored, mtime=mtime, taken_told=note.taken, identity=note.identity, metadata=note.metadata)
     changed = _facts(stored) != _facts(now)
     return Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
 
 
 def _facts(entry: StoredImage) -> tuple[str | None, datetime | None, str]:
-    return entry.identity, entry.taken, json.dumps(dict(entry.metadata), sort_keys=True)
+    return entry.identity, entry.taken_told, json.dumps(dict(entry.metadata), sort_keys=True)
 
 
 def _digest(source: str | PictureBytes) -> str:

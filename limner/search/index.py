@@ -17,7 +17,7 @@ from limner.errors import DataError, LimnerError, SettingsError
 from limner.export.exported import ExportedModel
 from limner.search.batch_look import EncodedBatch, Looked, Task, Workers, encode_batch
 from limner.search.find_pictures import FoundPictures, find_pictures
-from limner.search.image_look import Note, Seen, is_another, look_at, look_at_time
+from limner.search.image_look import Note, Seen, is_another, look_at, look_at_time, told_of
 from limner.store.entry import StoredImage, to_json
 from limner.store.files import StoreFiles
 from limner.store.kept_model import as_stored
@@ -62,8 +62,9 @@ def index_pictures(
     """Add the images of files and folders (see `limner.search.index`) to a store of the same model.
 
     `metadata` gives facts by path (see `limner.search.metadata`), among them "identity" and "taken", the time in
-    ISO 8601. An image that it names gets these facts and loses others; its time comes from its EXIF data if none is
-    given. An image that it does not name keeps its facts, also when its bytes change.
+    ISO 8601. An image that it names gets these facts and loses others; its time comes from its file if none is given
+    (`limner.data.capture_time`). An image that it does not name keeps what was told of it, also when its bytes change;
+    what was read from its file follows the file.
     `batch_size` images are encoded at once, `workers` threads decode (default: one a core), and at most four batches
     are in memory, decoded or encoded. Several batches are committed together; an error or Ctrl-C commits what is whole.
     With a `cluster` (`limner.search.cluster`) its workers read, decode and encode lists of `batch_size` images; this
@@ -307,7 +308,7 @@ def reindex(
     cluster: Workers | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> IndexReport:
-    """Index the images of one store into another, with the identity, capture time and metadata that they have.
+    """Index the images of one store into another, with the identity, capture time and metadata that were told of them.
 
     Embeddings of two models cannot be compared, so all images are read and encoded again: their files must still be
     there. After a kill the same call goes on, as with `index_pictures`; images whose files are gone, or are no files
@@ -315,14 +316,7 @@ def reindex(
     counted, and with `delete` taken out. Sentences are not moved: index them anew (`limner.search.sentences`). Raises
     what `index_pictures` raises.
     """
-    facts = {
-        entry.path: {
-            **entry.metadata,
-            **({} if entry.identity is None else {"identity": entry.identity}),
-            **({} if entry.taken is None else {"taken": entry.taken.isoformat()}),
-        }
-        for entry in old.entries().values()
-    }
+    facts = {entry.path: told_of(entry).to_facts() for entry in old.entries().values()}
     report = index_files(
         encoder,
         new,

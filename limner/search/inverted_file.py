@@ -3,6 +3,10 @@
 The rows are in lists, each around a centre, and a search reads the lists whose centres are nearest to the query (Jégou
 et al., 2011, section IV; here with codes of int8 in place of product quantisation). Rows that conditions leave out are
 passed over, and further lists are read for them. Nothing of it is written: the store's table is the truth.
+
+Of 5 million × 512 on one core, with any condition (docs/log/2026-11-28.md), a request takes 4 to 12 ms and finds 99.6 %
+or more of the ten best. LanceDB's IVF of int8 codes took 38 to 95 ms for 99 %; faiss's 0.4 to 4 ms without what is
+around it, by codes of its own beside those of exact search, 2.6 GB more. So these lists stay.
 """
 
 import math

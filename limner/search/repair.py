@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 
 from limner.errors import LimnerError, SettingsError, StoreError
-from limner.search.image_look import Note, Seen, look_at
+from limner.search.image_look import Seen, look_at, told_of
 from limner.store.contents import chunks
 from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
@@ -211,8 +211,7 @@ class _Repairing:
 
     def _look(self, entry: StoredImage) -> Seen | str:
         """An image as it can be encoded again, or why it cannot."""
-        note = Note(entry.identity, entry.metadata, entry.taken)
-        seen = look_at(entry.path, None, note, self.encoder.prepare_image)
+        seen = look_at(entry.path, None, told_of(entry), self.encoder.prepare_image)
         if isinstance(seen, str) or seen.entry.sha256 == entry.sha256:
             return seen
         # its identity and metadata are of another picture, perhaps

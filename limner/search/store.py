@@ -31,6 +31,7 @@ from limner.search.engine import Engine
 from limner.search.find_pictures import find_pictures
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
+from limner.search.image_look import facts_of
 from limner.search.index import check_arguments, index_pictures
 from limner.search.index_dataset import index_dataset
 from limner.search.metadata import read_metadata
@@ -165,7 +166,7 @@ class Store:
         identity: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Item:
-        """Add an image file where it lies; one that is there already gets the new facts.
+        """Add an image file where it lies; one that is there gets the facts that are given, and keeps the others.
 
         A store keeps no files of its own: bytes are for a server with a folder of uploads, and raise a
         `SettingsError` here. A `name` goes into the metadata. Raises what `limner.search.index.index_pictures`
@@ -177,10 +178,10 @@ class Store:
                 "a store keeps no picture files: write the bytes to a file and add that, or add them to a server"
             )
         path = os.path.abspath(image)  # noqa: PTH100 - as indexing spells it: resolve() would follow links
-        # given facts replace what the store has, by the one rule of `index_pictures`
-        facts = {**(metadata or {}), **({} if name is None else {"name": name})}
-        if identity is not None:
-            facts["identity"] = identity
+        given = {"identity": identity, "metadata": metadata}
+        told = {field: value for field, value in given.items() if value is not None}
+        facts = facts_of(self.engine.files.entry(key_of(path)), told)
+        facts |= {} if name is None else {"name": name}
         report = self.index([path], metadata={path: facts})
         if report.skipped:
             # indexing lists what it cannot read and goes on; of one file that is the whole result

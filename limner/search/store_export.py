@@ -49,7 +49,7 @@ _ENDINGS = {"parquet": ".parquet", "lance": ".lance", "faiss": "", "qdrant-jsonl
 _BLOCK = 1024
 """Rows in memory at once."""
 
-_FACTS = ("id", "path", "sha256", "size", "taken", "identity", "metadata")
+_FACTS = ("id", "path", "sha256", "size", "taken", "taken_from", "identity", "metadata")
 
 
 def export_store(
@@ -151,6 +151,7 @@ class _Rows:
             pa.field("size", pa.int64(), nullable=False),
             # no zone: EXIF times are those of the camera's clock
             pa.field("taken", pa.timestamp("us")),
+            pa.field("taken_from", pa.string()),
             pa.field("identity", pa.string()),
             pa.field("metadata", pa.string(), nullable=False),
             pa.field("sentences", pa.list_(pa.string()), nullable=False),
@@ -275,7 +276,10 @@ def _numbers(vectors: "pa.ChunkedArray") -> list[str]:
 def _point(facts: Mapping[str, Any], numbers: str) -> str:
     taken = facts["taken"]
     payload = {
-        **{name: facts[name] for name in ("id", "path", "sha256", "size", "identity", "sentences")},
+        **{
+            name: facts[name]
+            for name in ("id", "path", "sha256", "size", "identity", "sentences", "taken_from")
+        },
         "taken": None if taken is None else taken.isoformat(),
         # as JSON and not as text: Qdrant filters by payload.metadata.camera
         "metadata": json.loads(facts["metadata"]),

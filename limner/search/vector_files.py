@@ -25,7 +25,7 @@ from limner.tables import require_pyarrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FACTS = ("path", "identity", "taken", "metadata")
+_FACTS = ("path", "identity", "taken", "taken_from", "metadata")
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +195,9 @@ def _facts_of(where: str, values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(metadata, dict):
         raise DataError(f"{where}: expected an object under 'metadata', got {ascii(metadata)[:40]}")
     known = {name: values[name] for name in ("identity", "taken") if values.get(name) is not None}
+    # a time that another store has read is read from the picture here, too, and follows it
+    if values.get("taken_from") == "file":
+        known.pop("taken", None)
     return {**metadata, **known}
 
 

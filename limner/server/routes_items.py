@@ -61,7 +61,7 @@ class NewItem(RequestModel):
     """The picture file in base64."""
 
     identity: Annotated[str, Field(max_length=200)] | None = None
-    """The identity that it shows."""
+    """The identity that it shows; null = none. If it is not sent, a picture that is there keeps its own."""
 
     metadata: dict[str, JsonValue] = Field(
         default={},
@@ -69,7 +69,7 @@ class NewItem(RequestModel):
         json_schema_extra={"propertyNames": {"minLength": 1, "not": {"pattern": r"^path$|^\s|\s$"}}},
     )
     """Other facts, under names without blanks at their ends; `taken` is a time in ISO 8601 that replaces the one in the
-    file."""
+    file. If they are not sent, a picture that is there keeps its own."""
 
     @field_validator("metadata")
     @classmethod
@@ -173,7 +173,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         dependencies=[Depends(may_add)],
     )
     async def add(body: NewItem, request: Request) -> Item:
-        """Add a picture; a picture with the same bytes gets the new metadata."""
+        """Add a picture; one with the same bytes gets the facts that are sent, and keeps the others."""
         if (size := json_size(body.metadata)) > settings.max_metadata:
             most = settings.max_metadata
             raise RefusedError(413, f"metadata: at most {most:,} bytes of JSON here, got {size:,}")
@@ -181,9 +181,8 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         check_pixels(body.image, settings.max_pixels)
         await begun(request.scope)
         # not given up when the client leaves: half a change helps nobody, and who sends it again gets the same image
-        stored = await asyncio.wrap_future(
-            worker.change(changes.add, body.image, body.name, body.identity, body.metadata)
-        )
+        given = body.model_dump(include={"identity", "metadata"}, exclude_unset=True)
+        stored = await asyncio.wrap_future(worker.change(changes.add, body.image, body.name, given))
         note(request.scope, found=[stored.id])
         return without_path(stored.to_item(), uploads)
 

@@ -12,6 +12,7 @@ from limner.data.heif import is_heif
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.image_files import browser_type
+from limner.search.image_look import facts_of
 from limner.search.index import index_pictures
 from limner.server.problems import RefusedError
 from limner.store.entry import StoredImage, key_of
@@ -49,10 +50,8 @@ class Changes:
             uploads.recover(files)
         return uploads
 
-    def add(
-        self, content: bytes, name: str, identity: str | None, metadata: Mapping[str, Any]
-    ) -> StoredImage:
-        """Write and index an image; one that is there already gets the new facts.
+    def add(self, content: bytes, name: str, given: Mapping[str, Any]) -> StoredImage:
+        """Write and index an image with the facts that are given; one that is there already keeps the others.
 
         Raises `RefusedError` (409) for bytes that are no image, `DataError` for metadata that cannot be kept,
         `StoreError` while another process writes and if the disk refuses; then no file is left.
@@ -61,10 +60,11 @@ class Changes:
         # by the bytes, never by the client's name; what browsers do not show is HEIC or TIFF, or fails to decode
         kind = browser_type(content[:16]) or ("image/heic" if is_heif(content[:64]) else "image/tiff")
         path = self.folder / f"{hashlib.sha256(content).hexdigest()}{ENDINGS[kind]}"
-        facts = {**metadata, NAME: name, **({} if identity is None else {"identity": identity})}
         try:
             # the file, too, is written by whoever holds the store: an erasure meanwhile would take it for a leftover
             with self.engine.files.writing(), self._written(path, content):
+                before = self.engine.files.entry(key_of(str(path)))
+                facts = {**facts_of(before, given), NAME: name}
                 # one worker: it is one file, and the thread of the model waits for it anyway
                 done = index_pictures(
                     self.engine.encoder, self.engine.files, [path], metadata={str(path): facts}, workers=1

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from limner.errors import DataError
-from limner.wire import Item, item_values
+from limner.wire import Item, item_values, taken_from
 
 LARGEST = 2**63 - 1
 """Largest whole number that metadata may hold: other programs read JSON's numbers into 64 bits."""
@@ -27,8 +27,10 @@ class PictureRow(NamedTuple):
     sha256: str
     size: int
     mtime: int
-    taken: int | None
-    """Microseconds since 1970 by the camera's own clock."""
+    taken_read: int | None
+    """When, by what the file says: microseconds since 1970 by the camera's own clock."""
+    taken_told: int | None
+    """When, by what somebody told limner."""
     identity: str | None
     metadata: str
     number: int
@@ -37,6 +39,16 @@ class PictureRow(NamedTuple):
     regions_digest: bytes | None
     digest: bytes
 
+    @property
+    def taken(self) -> int | None:
+        """When; what was told stands before what was read."""
+        return self.taken_read if self.taken_told is None else self.taken_told
+
+    @property
+    def taken_from(self) -> str | None:
+        """Where that time is from."""
+        return taken_from(self.taken is not None, self.taken_told is not None)
+
 
 @dataclass(frozen=True)
 class StoredImage:
@@ -44,7 +56,8 @@ class StoredImage:
 
     - `path`: absolute; it decides the key, so that a store holds one row a file.
     - `sha256`: hex digest of the file's bytes; `size`: bytes; `mtime`: time of its last change, nanoseconds.
-    - `taken`: when, by the camera's own clock (no time zone), or None.
+    - `taken_read`, `taken_told`: when, by the camera's own clock (no time zone), or None; from the file, and by what
+      somebody told limner, which stays when the file changes.
     - `identity`: whom or what it shows, or None; `metadata`: other facts, JSON values only.
     """
 
@@ -52,7 +65,8 @@ class StoredImage:
     sha256: str
     size: int
     mtime: int
-    taken: datetime | None = None
+    taken_read: datetime | None = None
+    taken_told: datetime | None = None
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
@@ -61,7 +75,12 @@ class StoredImage:
         """Stable key of the row, see `key_of`."""
         return key_of(self.path)
 
-    def to_values(self) -> tuple[str, str, str, int, int, int | None, str | None, str]:
+    @property
+    def taken(self) -> datetime | None:
+        """When; what was told stands before what was read."""
+        return self.taken_told or self.taken_read
+
+    def to_values(self) -> tuple[str, str, str, int, int, int | None, int | None, str | None, str]:
         """The first values of a `PictureRow`.
 
         Raises `DataError` for broken Unicode and for metadata that JSON cannot hold.
@@ -75,12 +94,13 @@ class StoredImage:
             raise DataError(
                 f"{self.path!a}: path, identity and metadata must be plain text and JSON, whole numbers within ±2^63"
             ) from None
-        taken = None if self.taken is None else (self.taken - _EPOCH) // timedelta(microseconds=1)
-        return self.id, self.path, self.sha256, self.size, self.mtime, taken, self.identity, metadata
+        read, told = map(_microseconds, (self.taken_read, self.taken_told))
+        return self.id, self.path, self.sha256, self.size, self.mtime, read, told, self.identity, metadata
 
     def to_item(self) -> Item:
         """Convert to the type that the library, the server and `--json` answer with."""
-        return Item(**item_values(self.id, self.path, self.identity, self.metadata, self.taken))
+        told = self.taken_told is not None
+        return Item(**item_values(self.id, self.path, self.identity, self.metadata, self.taken, told=told))
 
     @classmethod
     def of(cls, row: PictureRow) -> "StoredImage":
@@ -90,7 +110,8 @@ class StoredImage:
             row.sha256,
             row.size,
             row.mtime,
-            time_of(row.taken),
+            time_of(row.taken_read),
+            time_of(row.taken_told),
             row.identity,
             json.loads(row.metadata),
         )
@@ -99,6 +120,10 @@ class StoredImage:
 def time_of(taken: int | None) -> datetime | None:
     """The time of a `PictureRow`."""
     return None if taken is None else _EPOCH + timedelta(microseconds=taken)
+
+
+def _microseconds(time: datetime | None) -> int | None:
+    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1)
 
 
 _EPOCH = datetime(1970, 1, 1)

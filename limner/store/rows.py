@@ -63,7 +63,8 @@ def picture_row(
 
 def same_contents(image: StoredImage, before: PictureRow) -> PictureRow:
     """The row of an image that has other facts now."""
-    values = (*image.to_values(), *before[8:12])
+    own = image.to_values()
+    values = (*own, *before[len(own) : -1])
     return PictureRow._make((*values, row_digest(values)))
 
 

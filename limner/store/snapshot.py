@@ -40,6 +40,8 @@ class Columns:
     """JSON; images of equal metadata share one text."""
     taken: np.ndarray
     """Microseconds by the camera's own clock, NaT where no time is known."""
+    told: np.ndarray
+    """True where somebody told that time, and it is not of the file."""
     numbers: Int[np.ndarray, " rows"]
     """Numbers of their bytes: other vectors have other numbers."""
     sums: Int[np.ndarray, " rows"]
@@ -51,8 +53,8 @@ class Columns:
     def of(cls, rows: Iterable[PictureRow]) -> "Columns":
         """Order rows by path."""
         # column by column as they come: a hundred thousand rows would make Python's collector look at each many times
-        ids, hashes, paths, times, identities, metadata, numbers, sums, digests = columns = [
-            list[Any]() for _ in range(9)
+        ids, hashes, paths, times, told, identities, metadata, numbers, sums, digests = columns = [
+            list[Any]() for _ in range(10)
         ]
         texts: dict[str, str] = {}
         for row in rows:
@@ -60,13 +62,14 @@ class Columns:
             hashes.append(row.sha256)
             paths.append(row.path)
             times.append(row.taken)
+            told.append(row.taken_told is not None)
             identities.append(row.identity)
             metadata.append(texts.setdefault(row.metadata, row.metadata))
             numbers.append(row.number)
             sums.append(row.vector_sum)
             digests.append(row.digest)
         order = sorted(range(len(paths)), key=paths.__getitem__)
-        ids, hashes, paths, times, identities, metadata, numbers, sums, digests = (
+        ids, hashes, paths, times, told, identities, metadata, numbers, sums, digests = (
             [column[place] for place in order] for column in columns
         )
         known = np.array([time is not None for time in times], bool)
@@ -78,6 +81,7 @@ class Columns:
             identities=identities,
             metadata=metadata,
             taken=np.where(known, taken, np.datetime64("NaT", "us")),
+            told=np.array(told, bool),
             numbers=np.array(numbers, np.int64),
             sums=np.array(sums, np.int64),
             digests=np.array(digests, _DIGEST),
@@ -220,6 +224,7 @@ class Snapshot:
                 own.identities[row],
                 json.loads(own.metadata[row]),
                 own.taken[row].item(),
+                told=bool(own.told[row]),
             )
             for row in np.asarray(rows).tolist()
         ]

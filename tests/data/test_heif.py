@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from limner.data.capture_time import capture_time
 from limner.data.heif import is_heif
-from limner.data.images import capture_time, decode, is_picture_name, open_rgb, thumbnail
+from limner.data.images import decode, is_picture_name, open_rgb, thumbnail
 from limner.errors import ImageError
 
 pillow_heif = pytest.importorskip("pillow_heif")

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 
 from limner.errors import DataError, SettingsError, StoreError
-from limner.search.index import index_pictures
+from limner.search.index import index_pictures, reindex
 from limner.store import files as store_files
 from limner.store.files import StoreFiles
 from limner.store_reports import IndexReport
@@ -228,7 +229,7 @@ KILLED = """
 import sys, time
 from limner.store import writer as store_writer
 from limner.store import files as store_files
-from limner.search.index import index_pictures
+from limner.search.index import index_pictures, reindex
 from limner.store.files import StoreFiles
 from tests.search.fake import FakeEncoder
 
@@ -262,10 +263,11 @@ def test_what_is_known_of_a_picture_goes_by_one_rule(tmp_path: Path, store: Stor
     """A picture that the metadata name has what they say; one that they do not name keeps what it has."""
     picture = tmp_path / "a.jpg"
 
-    def drawn(colour: str) -> None:
+    def drawn(colour: str, taken: str | None = "2020:01:01 12:00:00") -> None:
         image = Image.new("RGB", (8, 8), colour)
         exif = Image.Exif()
-        exif.get_ifd(0x8769)[0x9003] = "2020:01:01 12:00:00"
+        if taken is not None:
+            exif.get_ifd(0x8769)[0x9003] = taken
         image.save(picture, exif=exif)
 
     def known(metadata: dict[str, object] | None = None) -> tuple[object, ...]:
@@ -284,3 +286,20 @@ def test_what_is_known_of_a_picture_goes_by_one_rule(tmp_path: Path, store: Stor
     assert known({"camera": 4}) == (None, 2020, {"camera": 4})
     drawn("green")
     assert known({"identity": "q"}) == ("q", 2020, {})
+    # what was read from the file follows the file, and goes with it
+    drawn("green", "2019:01:02 03:04:05")
+    assert known() == ("q", 2019, {})
+    drawn("green", None)
+    assert known() == ("q", None, {})
+    # what was told stays, and gives way to what the file says by now
+    assert known({"taken": "2026-11-20"}) == (None, 2026, {})
+    drawn("green", "2018:01:02 03:04:05")
+    assert known() == (None, 2026, {})
+    [item] = store.snapshot().items(np.array([0]))
+    assert (item.taken, item.taken_from) == (datetime(2026, 11, 20), "told")
+    assert known({"camera": 1}) == (None, 2018, {"camera": 1})
+    [item] = store.snapshot().items(np.array([0]))
+    assert item.taken_from == "file"
+    other = StoreFiles.create(tmp_path / "other", fingerprint=store.fingerprint, dim=store.dim, run=store.run)
+    reindex(store, FakeEncoder(), other)
+    assert other.entries() == store.entries()

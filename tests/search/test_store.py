@@ -173,6 +173,15 @@ def test_added_and_deleted(store: Store, client: Client, folder: Path) -> None:
         assert (added.name, added.identity, added.metadata["camera"]) == ("new.png", "9", 3)
         assert comparable(store.item(added.id)).model_copy(update={"name": "new.png"}) == comparable(added)
         assert len(store) == len(client) == COUNT + 1
+        # what is not given stays
+        assert one.add(picture).metadata == added.metadata
+        assert one.add(picture, metadata={"taken": "2026-11-20"}).taken_from == "told"
+        kept = one.add(picture, identity="8")
+        assert (kept.identity, kept.taken and kept.taken.year, "camera" in kept.metadata) == (
+            "8",
+            2026,
+            False,
+        )
         one.delete(added.id)
         assert len(store) == len(client) == COUNT
         with pytest.raises(LimnerError):

@@ -83,7 +83,7 @@ values = st.recursive(
 facts_of_a_picture = st.fixed_dictionaries(
     {
         "identity": st.none() | st.text(max_size=6),
-        "taken": st.none() | st.datetimes(datetime(1901, 1, 1), datetime(2100, 1, 1)),
+        "taken_told": st.none() | st.datetimes(datetime(1901, 1, 1), datetime(2100, 1, 1)),
         # these two names are facts of their own, which `--metadata` takes out of the others
         "metadata": st.dictionaries(
             st.text(max_size=6).filter(lambda name: name not in ("identity", "taken")), values, max_size=3
@@ -115,7 +115,7 @@ def test_a_store_comes_back_as_it_was(
     entries, found = files.entries(), new.entries()
     for path, entry in entries.items():
         # an empty identity is none, as everywhere metadata are read
-        assert (found[path].identity, found[path].taken) == (entry.identity, entry.taken)
+        assert (found[path].identity, found[path].taken_told) == (entry.identity, entry.taken_told)
         assert found[path].metadata == entry.metadata
     query = drawn(1, dim, 7)[0]
     hits = [

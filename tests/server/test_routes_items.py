@@ -36,6 +36,7 @@ def test_lists_in_parts(client: TestClient) -> None:
         "identity": "even",
         "metadata": {"camera": 1},
         "taken": "2026-11-10T08:00:00",
+        "taken_from": "told",
     }
     assert client.get(f"/v1/items/{first['id']}").json() == first
     part = client.get("/v1/items", params={"offset": 6, "limit": 5}).json()
@@ -130,6 +131,7 @@ def test_add_and_find(changing: TestClient, tmp_path: Path) -> None:
         "identity": "17",
         "metadata": {"camera": 9, "name": "../../new.png"},
         "taken": "2026-12-01T10:00:00",
+        "taken_from": "told",
     }
     (file,) = added_to(tmp_path / "uploads")
     assert len(file.stem) == 64
@@ -137,7 +139,11 @@ def test_add_and_find(changing: TestClient, tmp_path: Path) -> None:
     best = changing.post("/v1/search", json={"image": body["image"], "k": 1}).json()["hits"][0]
     assert (best["id"], best["name"]) == (item["id"], "../../new.png")
     assert changing.get(f"/v1/images/{item['id']}").content == encoded_anew(picture.read_bytes())[0]
-    # the same bytes with other facts
+    # the same bytes: what is not sent stays
+    plain = {name: body[name] for name in ("image", "name")}
+    assert changing.post("/v1/items", json=plain).json() == item
+    assert changing.post("/v1/items", json={**plain, "metadata": {"camera": 8}}).json()["identity"] == "17"
+    assert changing.post("/v1/items", json={**plain, "identity": "18"}).json()["metadata"]["camera"] == 8
     again = changing.post("/v1/items", json={**body, "name": "b.png", "identity": None}).json()
     assert (again["id"], again["name"], again["identity"]) == (item["id"], "b.png", None)
     assert changing.get("/v1/info").json()["pictures"] == COUNT + 1

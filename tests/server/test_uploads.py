@@ -30,15 +30,15 @@ def test_a_full_disk_leaves_nothing(engine: Engine, tmp_path: Path, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
         with pytest.raises(StoreError, match="No space left"):
-            changes.add(content, "a.png", None, {})
+            changes.add(content, "a.png", {})
     assert added_to(tmp_path / "uploads") == []
     with engine.files.writing():
         other = Engine(type(engine.files).open(engine.files.folder), engine.encoder)
         with pytest.raises(StoreError, match="another process"):
-            Changes(other, tmp_path / "uploads").add(content, "a.png", None, {})
+            Changes(other, tmp_path / "uploads").add(content, "a.png", {})
     assert added_to(tmp_path / "uploads") == []
     assert len(engine.files) == COUNT
-    changes.add(content, "a.png", None, {})
+    changes.add(content, "a.png", {})
     assert len(engine.files) == COUNT + 1
 
 
@@ -47,7 +47,7 @@ def test_broken_pictures(engine: Engine, tmp_path: Path) -> None:
     content = draw(tmp_path / "a.png", 99).read_bytes()
     for broken in (b"", b"GIF89a", content[: len(content) // 2]):
         with pytest.raises(RefusedError, match=r"a\.png: "):
-            changes.add(broken, "a.png", None, {})
+            changes.add(broken, "a.png", {})
     assert added_to(tmp_path / "uploads") == []
 
 
@@ -94,7 +94,7 @@ elif kind == "before the row goes":
 if "goes" in kind:
     changes.delete(argument)
 else:
-    changes.add(Path(argument).read_bytes(), "a.png", "victim", {})
+    changes.add(Path(argument).read_bytes(), "a.png", {"identity": "victim"})
 """
 
 
@@ -105,10 +105,10 @@ def test_a_killed_change_leaves_no_picture(kind: str, engine: Engine, tmp_path: 
     """Whoever comes next removes it: the next start, the next change, or an erasure."""
     uploads, picture = tmp_path / "uploads", draw(tmp_path / "a.png", 99)
     changes = Changes(engine, uploads)
-    other = changes.add(draw(tmp_path / "b.png", 98).read_bytes(), "b.png", "other", {})
+    other = changes.add(draw(tmp_path / "b.png", 98).read_bytes(), "b.png", {"identity": "other"})
     argument = str(picture)
     if "goes" in kind:
-        argument = changes.add(picture.read_bytes(), "a.png", "victim", {}).id
+        argument = changes.add(picture.read_bytes(), "a.png", {"identity": "victim"}).id
     stays = kind == "before the row goes"
     command = [sys.executable, "-c", _KILLED, str(engine.files.folder), str(uploads), kind, argument]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -132,7 +132,7 @@ def test_a_killed_change_leaves_no_picture(kind: str, engine: Engine, tmp_path: 
     Changes(engine, uploads)
     expect(and_victim=stays)
     killed()
-    third = changes.add(draw(tmp_path / "c.png", 97).read_bytes(), "c.png", None, {})
+    third = changes.add(draw(tmp_path / "c.png", 97).read_bytes(), "c.png", {})
     changes.delete(third.id)
     expect(and_victim=stays)
     killed()

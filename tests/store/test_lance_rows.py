@@ -48,7 +48,7 @@ def path_of(number: int) -> str:
 
 def image_of(number: int, seed: int) -> StoredImage:
     return StoredImage(
-        path_of(number), f"{seed:064x}", seed, 2**62 + seed, None, f"it's {seed}", {"seed": seed}
+        path_of(number), f"{seed:064x}", seed, 2**62 + seed, None, None, f"it's {seed}", {"seed": seed}
     )
 
 
