@@ -22,10 +22,7 @@ AuditFile = Annotated[
 def verify_command(
     file: AuditFile,
     holds: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIGEST", help="A digest that an earlier call has printed; it must still be there."
-        ),
+        str | None, "A digest that an earlier call has printed; it must still be there.", "DIGEST"
     ] = None,
 ) -> AuditVerification:
     """Check that each line holds the digest of the line before: exit code 1 if one does not.

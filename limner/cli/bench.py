@@ -32,20 +32,13 @@ def bench_command(
             help="Run folder or checkpoint, or embeddings of the set in an .npz file (docs/bench.md)."
         ),
     ] = None,
-    write: Annotated[
-        Path | None, typer.Option(help="Write pictures and cases to this new folder, for other models.")
-    ] = None,
+    write: Annotated[Path | None, "Write pictures and cases to this new folder, for other models."] = None,
     pairs: Annotated[
-        Path | None,
-        typer.Option(
-            help="Take the set from this folder, written before or your own, instead of drawing it."
-        ),
+        Path | None, "Take the set from this folder, written before or your own, instead of drawing it."
     ] = None,
     stage: Stage = None,
     rerank: Rerank = None,
-    details: Annotated[
-        bool, typer.Option("--details", help="Show what the lies of each kind are about.")
-    ] = False,
+    details: Annotated[bool, "Show what the lies of each kind are about."] = False,
     save: Annotated[
         Path | None,
         typer.Option(

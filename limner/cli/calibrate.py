@@ -42,10 +42,7 @@ _THRESHOLD = 0.5
 )
 def calibrate_command(
     run: RunFolder,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="FORMAT:PATH", help="Fit on this dataset (docs/data-formats.md)."),
-    ] = None,
+    data: Annotated[str | None, "Fit on this dataset (docs/data-formats.md).", "FORMAT:PATH"] = None,
     store: Annotated[
         Any,
         typer.Option(
@@ -55,20 +52,14 @@ def calibrate_command(
         ),
     ] = None,
     # None and not "val": --check has to tell a split that was given from the default
-    split: Annotated[
-        str | None, typer.Option(help="Split of --data to fit on; never test; val if not given.")
-    ] = None,
+    split: Annotated[str | None, "Split of --data to fit on; never test; val if not given."] = None,
     stage: Stage = None,
     threshold: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Probability below which the first hit is no good match; {_THRESHOLD} if not given."
-        ),
+        float | None, f"Probability below which the first hit is no good match; {_THRESHOLD} if not given."
     ] = None,
     rerank: Rerank = None,
     check: Annotated[
-        str | None,
-        typer.Option(help="Measure the calibration that the run has on this split, and fit nothing."),
+        str | None, "Measure the calibration that the run has on this split, and fit nothing."
     ] = None,
     precision: Arithmetic = None,
     cpu: Cpu = False,

@@ -4,6 +4,9 @@ A command is a function that returns its result, a pydantic model of the layer t
 prints for people goes through `limner.cli.console`. Under `--json` that is dropped and the result is printed instead,
 so that nothing else can be on stdout. The type that the function returns is the schema that docs/cli.md shows. It may
 be imported under `TYPE_CHECKING`: help then starts without the layer, and with it torch.
+
+`NAME: Annotated[TYPE, HELP]` is an argument, with a default the option --NAME, without an opposite; a text behind HELP
+names its value. Where more is to say of it, typer's own `Option` or `Argument` stands there.
 """
 
 import ast
@@ -37,11 +40,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _SWITCHES = {
     "in_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and errors too.")],
-    "quiet": Annotated[bool, typer.Option("--quiet", help="Print no progress and no notes on stderr.")],
-    "verbose": Annotated[
-        bool,
-        typer.Option("--verbose", help="Print time and memory on stderr, and where a mistake was noticed."),
-    ],
+    "quiet": Annotated[bool, "Print no progress and no notes on stderr."],
+    "verbose": Annotated[bool, "Print time and memory on stderr, and where a mistake was noticed."],
 }
 """The options that every command has, by parameter name."""
 
@@ -198,22 +198,22 @@ def _for_types(module: Any) -> dict[str, Any]:
 def _under_contract(
     function: Callable[..., Any], schema: Any, conflicts: Sequence[Conflict]
 ) -> Callable[..., None]:
-    # not by get_type_hints: the result's type may be a name for type checkers alone
-    hints = function.__annotations__
+    given = inspect.signature(function).parameters
     parameters = [
-        parameter.replace(annotation=_named(parameter, hints[parameter.name]))
-        for parameter in inspect.signature(function).parameters.values()
-    ] + [
+        *given.values(),
         # keyword-only ones may follow any others, with defaults or without
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=switch)
-        for name, switch in _SWITCHES.items()
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=switch)
+            for name, switch in _SWITCHES.items()
+        ),
     ]
-    takes_context = "context" in hints
+    takes_context = "context" in given
     if not takes_context:
         # typer fills it in by its type; it is no option
         parameters.append(
             inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
         )
+    parameters = [_named(one) for one in parameters]
 
     @wraps(function)
     def run(*, in_json: bool, quiet: bool, verbose: bool, **given: Any) -> None:
@@ -256,8 +256,15 @@ def _speaking(in_json: bool, quiet: bool) -> Iterator[None]:
         _mode.json, out.muted, err.muted = False, False, False
 
 
-def _named(parameter: inspect.Parameter, hint: Any) -> Any:
-    """The annotation of a parameter, with a name in capitals for its value."""
+def _named(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter as typer reads it, with a name in capitals for its value."""
+    hint = parameter.annotation
+    match getattr(hint, "__metadata__", ()):
+        case str(help), *metavar:
+            told = {"help": help, "metavar": next(iter(metavar), None)}
+            is_argument = parameter.default is parameter.empty
+            info = typer.Argument(**told) if is_argument else typer.Option(flag(parameter.name), **told)
+            hint = Annotated[hint.__origin__, info]
     for info in getattr(hint, "__metadata__", ()):
         if isinstance(info, ArgumentInfo) and info.metavar is None:
             # commands share these objects (`limner.cli.options`), so the first name stays: use one name for all
@@ -265,7 +272,12 @@ def _named(parameter: inspect.Parameter, hint: Any) -> Any:
         # a switch has no value to name
         elif isinstance(info, OptionInfo) and info.metavar is None and hint.__origin__ is not bool:
             info.metavar = value_name(hint.__origin__)
-    return hint
+    return parameter.replace(annotation=hint)
+
+
+def flag(name: str) -> str:
+    """How an option is typed, by its parameter's name."""
+    return f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
 
 
 def value_name(kind: Any) -> str:

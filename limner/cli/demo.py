@@ -45,9 +45,7 @@ def demo_command(
         "demo-output"
     ),
     settings: SetOption = None,
-    identities: Annotated[
-        int, typer.Option(help="People drawn, 100 for validation and 200 for testing.")
-    ] = _PEOPLE,
+    identities: Annotated[int, "People drawn, 100 for validation and 200 for testing."] = _PEOPLE,
 ) -> DemoSummary:
     """Draw people, train both stages, evaluate, index, and search three times.
 

@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from limner.cli.cluster import connected_to, encoded_by
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
@@ -59,53 +57,33 @@ _HOW = "--split --stage --report --precision --cpu"
 )
 def evaluate_command(
     run: RunFolder,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="FORMAT:PATH", help="The dataset (docs/data-formats.md)."),
-    ] = None,
+    data: Annotated[str | None, "The dataset (docs/data-formats.md).", "FORMAT:PATH"] = None,
     on: Annotated[
         str | None,
-        typer.Option(
-            "--on",
-            metavar="FORMAT:PATH,…",
-            help="Measure on several datasets in place of --data: the row of a direct-transfer table.",
-        ),
+        "Measure on several datasets in place of --data: the row of a direct-transfer table.",
+        "FORMAT:PATH,…",
     ] = None,
     # test, the split that papers report; training never sees it
-    split: Annotated[str, typer.Option(help="Split to rank.")] = "test",
+    split: Annotated[str, "Split to rank."] = "test",
     stage: Stage = None,
     protocol: ProtocolName = None,
     measures: Measures = None,
     folds: Folds = None,
     rerank: Rerank = None,
     save: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the embeddings (before any re-ranking) to this .npz file, for `limner score`."
-        ),
+        Path | None, "Write the embeddings (before any re-ranking) to this .npz file, for `limner score`."
     ] = None,
     trec: Trec = None,
     depth: Depth = 1000,
     per_query: PerQuery = None,
     explanations: Annotated[
-        bool,
-        typer.Option(
-            "--explanations", help="Measure explanations instead, on generated people (docs/measures.md)."
-        ),
+        bool, "Measure explanations instead, on generated people (docs/measures.md)."
     ] = False,
     composed: Annotated[
-        str | None,
-        typer.Option(
-            "--composed",
-            metavar="cirr|fashioniq|itcpr:DIR",
-            help="Measure queries of a picture and a text, in place of --data.",
-        ),
+        str | None, "Measure queries of a picture and a text, in place of --data.", "cirr|fashioniq|itcpr:DIR"
     ] = None,
     submission: Annotated[
-        Path | None,
-        typer.Option(
-            "--submission", help="With --composed: write the rankings for CIRR's server to this folder."
-        ),
+        Path | None, "With --composed: write the rankings for CIRR's server to this folder."
     ] = None,
     report_file: ReportFile = None,
     precision: Arithmetic = None,

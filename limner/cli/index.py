@@ -67,10 +67,8 @@ class SentencesIndexed(SentencesReport):
 def index_command(
     run: Annotated[
         Path,
-        typer.Argument(
-            help="Run folder of the model, an export of it, or hf:ORG/NAME of the hub: a run, or a pair, which is "
-            "imported into the store; with --vectors the name of the model that made them.",
-        ),
+        "Run folder of the model, an export of it, or hf:ORG/NAME of the hub: a run, or a pair, which is "
+        "imported into the store; with --vectors the name of the model that made them.",
     ],
     store: StoreFolder,
     pictures: Annotated[
@@ -78,27 +76,18 @@ def index_command(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            metavar="FORMAT:PATH",
-            help="Index a dataset instead: pictures, identities, metadata and sentences (docs/data-formats.md).",
-        ),
+        "Index a dataset instead: pictures, identities, metadata and sentences (docs/data-formats.md).",
+        "FORMAT:PATH",
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Only this split of the dataset; all if not given.")
-    ] = None,
+    split: Annotated[str | None, "Only this split of the dataset; all if not given."] = None,
     metadata: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of pictures: CSV or JSONL with a column 'file', optionally 'identity', and any others."
-        ),
+        Path | None, "Of pictures: CSV or JSONL with a column 'file', optionally 'identity', and any others."
     ] = None,
     vectors: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Index embeddings that another program has computed: .npz with the arrays images and image_names, or "
-            "what `limner store export` writes.",
-        ),
+        "Index embeddings that another program has computed: .npz with the arrays images and image_names, or "
+        "what `limner store export` writes.",
+        "FILE",
     ] = None,
     regions: Annotated[
         bool | None,
@@ -227,14 +216,10 @@ def _index_dataset(
 
 @command(app, "index-sentences")
 def index_sentences_command(
-    run: Annotated[
-        Path, typer.Argument(help="Run folder of the model, an export of it, or hf:ORG/NAME of the hub.")
-    ],
+    run: Annotated[Path, "Run folder of the model, an export of it, or hf:ORG/NAME of the hub."],
     store: StoreFolder,
-    data: Annotated[
-        str, typer.Argument(help="A dataset (FORMAT:PATH), or a text file with one sentence a line.")
-    ],
-    split: Annotated[str | None, typer.Option(help="Only the sentences of this split.")] = None,
+    data: Annotated[str, "A dataset (FORMAT:PATH), or a text file with one sentence a line."],
+    split: Annotated[str | None, "Only the sentences of this split."] = None,
     no_model: NoModel = False,
     cpu: Cpu = False,
 ) -> SentencesIndexed:
@@ -284,15 +269,10 @@ def _sentences(data: str, split: str | None) -> "list[Sentence]":
 @command(app, "reindex")
 def reindex_command(
     store: StoreFolder,
-    run: Annotated[
-        Path,
-        typer.Argument(help="Run folder of the other model, an export of it, or hf:ORG/NAME of the hub."),
-    ],
+    run: Annotated[Path, "Run folder of the other model, an export of it, or hf:ORG/NAME of the hub."],
     new: NewStoreFolder,
     no_model: NoModel = False,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Take out of NEW what STORE does not hold, or no longer.")
-    ] = False,
+    delete: Annotated[bool, "Take out of NEW what STORE does not hold, or no longer."] = False,
     batch: Batch = _BATCH,
     engine: Engine = "torch",
     precision: Arithmetic = None,

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.documented import Result
@@ -82,19 +80,14 @@ def _is_here(name: str) -> bool:
 def import_command(
     source: Annotated[
         str,
-        typer.Argument(
-            help="hf:ORG/NAME of the Hugging Face hub, a folder with the model's files, or st:ORG/NAME or st:FOLDER of "
-            "sentence-transformers."
-        ),
+        "hf:ORG/NAME of the Hugging Face hub, a folder with the model's files, or st:ORG/NAME or st:FOLDER of "
+        "sentence-transformers.",
     ],
-    run: Annotated[Path, typer.Argument(help="New run folder.")],
+    run: Annotated[Path, "New run folder."],
     size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HEIGHTxWIDTH", help="Another size of images in pixels; positions are interpolated."
-        ),
+        str | None, "Another size of images in pixels; positions are interpolated.", "HEIGHTxWIDTH"
     ] = None,
-    words: Annotated[int | None, typer.Option(help="A shorter length of sentences in tokens.")] = None,
+    words: Annotated[int | None, "A shorter length of sentences in tokens."] = None,
 ) -> Imported:
     """Make a run of a pretrained pair of encoders, such as CLIP or SigLIP 2.
 

@@ -72,10 +72,7 @@ def mteb_command(
         ),
     ] = None,
     search: Annotated[
-        bool,
-        typer.Option(
-            "--search", help="Measure a store as it is served, re-ranked, in place of the embedding alone."
-        ),
+        bool, "Measure a store as it is served, re-ranked, in place of the embedding alone."
     ] = False,
     rerank: Rerank = None,
     stage: Stage = None,

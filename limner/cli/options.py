@@ -23,7 +23,7 @@ def store_folder(given: str) -> Any:
     return store_path(given)
 
 
-Cpu = Annotated[bool, typer.Option("--cpu", help="Use the CPU even where there is an accelerator.")]
+Cpu = Annotated[bool, "Use the CPU even where there is an accelerator."]
 
 # Any: a folder is a `Path`, one of an object storage a `UPath`, which is an extra
 StoreFolder = Annotated[
@@ -37,16 +37,11 @@ NewStoreFolder = Annotated[
     ),
 ]
 
-RunFolder = Annotated[Path, typer.Argument(help="Run folder, a checkpoint file, or hf:ORG/NAME.")]
+RunFolder = Annotated[Path, "Run folder, a checkpoint file, or hf:ORG/NAME."]
 MovedRun = Annotated[
-    Path | None,
-    typer.Option(
-        "--run", help="Run folder of the model, if it has moved; or an export of it, which needs no torch."
-    ),
+    Path | None, "Run folder of the model, if it has moved; or an export of it, which needs no torch."
 ]
-Stage = Annotated[
-    str | None, typer.Option("--stage", help="Checkpoint of this stage instead of the best one.")
-]
+Stage = Annotated[str | None, "Checkpoint of this stage instead of the best one."]
 DataSource = Annotated[
     str, typer.Option("--data", metavar="FORMAT:PATH", help="The dataset (docs/data-formats.md).")
 ]
@@ -54,77 +49,44 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; may be repeated."),
 ]
-PerQuery = Annotated[
-    Path | None,
-    typer.Option(
-        "--per-query", help="Write each query's values to this .parquet or .csv file, for `compare`."
-    ),
-]
+PerQuery = Annotated[Path | None, "Write each query's values to this .parquet or .csv file, for `compare`."]
 
-Trec = Annotated[
-    Path | None, typer.Option("--trec", help="Write TREC runs and qrels of both directions to this folder.")
-]
+Trec = Annotated[Path | None, "Write TREC runs and qrels of both directions to this folder."]
 # 1,000, the default, is what TREC's tracks take
 Depth = Annotated[int, typer.Option("--depth", min=1, help="Items a query in these runs.")]
 
-Batch = Annotated[int, typer.Option("--batch", help="Pictures encoded and committed at once.")]
-NoModel = Annotated[
-    bool,
-    typer.Option("--no-model", help="A new store does not hold the model; it needs the run where it is."),
-]
+Batch = Annotated[int, "Pictures encoded and committed at once."]
+NoModel = Annotated[bool, "A new store does not hold the model; it needs the run where it is."]
 Engine = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        help="What runs the image backbone: torch, or openvino (CPU only; needs limner[openvino]).",
-    ),
+    str, "What runs the image backbone: torch, or openvino (CPU only; needs limner[openvino])."
 ]
 Arithmetic = Annotated[
     str | None,
-    typer.Option(
-        "--precision",
-        metavar="fp32|bf16|auto",
-        help="Arithmetic of the network; fp32 on a CPU if not given, on a GPU what the recipe trains with. auto: bf16 "
-        "where the processor multiplies it natively.",
-    ),
+    "Arithmetic of the network; fp32 on a CPU if not given, on a GPU what the recipe trains with. auto: bf16 "
+    "where the processor multiplies it natively.",
+    "fp32|bf16|auto",
 ]
 ClusterAddress = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        metavar="local|ray://HOST:PORT",
-        help="Let workers of a Ray cluster read and encode the pictures (docs/searching.md; needs limner[cluster]).",
-    ),
+    "Let workers of a Ray cluster read and encode the pictures (docs/searching.md; needs limner[cluster]).",
+    "local|ray://HOST:PORT",
 ]
 
 ProtocolName = Annotated[
-    str | None,
-    typer.Option(
-        "--protocol", help="Rules to evaluate by (docs/measures.md); default: the dataset's own, else plain."
-    ),
+    str | None, "Rules to evaluate by (docs/measures.md); default: the dataset's own, else plain."
 ]
 Measures = Annotated[
     str | None,
-    typer.Option(
-        "--measures",
-        help="What to measure instead of the protocol's: names with blanks between them (docs/measures.md), or 'all'.",
-    ),
+    "What to measure instead of the protocol's: names with blanks between them (docs/measures.md), or 'all'.",
 ]
 Folds = Annotated[
-    int | None,
-    typer.Option(
-        "--folds",
-        help="Mean over so many equal parts of the images instead of the protocol's (MSCOCO 1K: 5).",
-    ),
+    int | None, "Mean over so many equal parts of the images instead of the protocol's (MSCOCO 1K: 5)."
 ]
 
 # text: typer knows no option that is a number or a word
 Rerank = Annotated[
     str | None,
-    typer.Option(
-        "--rerank",
-        help="How many of the first hits are re-ranked, in place of the recipe's number: 0 = none, or 'all'.",
-    ),
+    "How many of the first hits are re-ranked, in place of the recipe's number: 0 = none, or 'all'.",
 ]
 
 

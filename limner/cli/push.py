@@ -59,50 +59,29 @@ class Pushed(Result):
 
 @command(app, "push")
 def push_command(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    target: Annotated[
-        str, typer.Argument(help="ORG/NAME of the hub; or a folder as ./FOLDER, or with a slash at its end.")
-    ],
+    run: Annotated[Path, "Run folder."],
+    target: Annotated[str, "ORG/NAME of the hub; or a folder as ./FOLDER, or with a slash at its end."],
     to_folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--to-folder", help="Write what would be uploaded to this new folder, and upload nothing."
-        ),
+        Path | None, "Write what would be uploaded to this new folder, and upload nothing."
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the files and the model card; upload and write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, "Print the files and the model card; upload and write nothing."] = False,
     accept_terms: Annotated[
         bool,
-        typer.Option(
-            "--accept-terms",
-            help="You have read the terms of what the weights have learnt from, and may pass them on; needed where "
-            "these are not open (docs/terms.md).",
-        ),
+        "You have read the terms of what the weights have learnt from, and may pass them on; needed where "
+        "these are not open (docs/terms.md).",
     ] = False,
-    public: Annotated[
-        bool, typer.Option("--public", help="Everybody sees the repository; private otherwise.")
-    ] = False,
+    public: Annotated[bool, "Everybody sees the repository; private otherwise."] = False,
     gated: Annotated[
-        bool,
-        typer.Option(
-            "--gated", help="Access on request; always so where the terms of what was learnt are not open."
-        ),
+        bool, "Access on request; always so where the terms of what was learnt are not open."
     ] = False,
     licence: Annotated[
         str | None,
-        typer.Option(
-            "--licence",
-            help="The hub's name of the licence of weights that have learnt from your own pictures, e.g. cc-by-4.0.",
-        ),
+        "The hub's name of the licence of weights that have learnt from your own pictures, e.g. cc-by-4.0.",
     ] = None,
     terms: Annotated[
         Path | None,
-        typer.Option(
-            "--terms",
-            help="A JSON file with the terms of what limner knows none, such as a file of weights: by the name that "
-            "run.json has, the fields of a terms.json (docs/terms.md).",
-        ),
+        "A JSON file with the terms of what limner knows none, such as a file of weights: by the name that "
+        "run.json has, the fields of a terms.json (docs/terms.md).",
     ] = None,
     digests: Annotated[
         bool | None,
@@ -113,25 +92,16 @@ def push_command(
         ),
     ] = None,
     with_bank: Annotated[
-        bool,
-        typer.Option(
-            "--with-bank", help="Publish the embeddings of training pictures that a hub correction holds."
-        ),
+        bool, "Publish the embeddings of training pictures that a hub correction holds."
     ] = False,
     report: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--report",
-            help="A report of `limner evaluate --report`, for its intervals on the card; may be repeated.",
-        ),
+        "A report of `limner evaluate --report`, for its intervals on the card; may be repeated.",
     ] = None,
     benchmark: Annotated[
         list[str] | None,
-        typer.Option(
-            "--benchmark",
-            metavar="[PROTOCOL=]ORG/NAME[:TASK]",
-            help="A benchmark dataset of the hub whose leaderboard the test results are for (.eval_results).",
-        ),
+        "A benchmark dataset of the hub whose leaderboard the test results are for (.eval_results).",
+        "[PROTOCOL=]ORG/NAME[:TASK]",
     ] = None,
     stage: Stage = None,
 ) -> Pushed:

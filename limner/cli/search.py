@@ -90,14 +90,10 @@ def search_command(
     text: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
     right: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A picture of the store that is right: its path, or its key; may be repeated. It moves the search "
-            "and is left out."
-        ),
+        "A picture of the store that is right: its path, or its key; may be repeated. It moves the search "
+        "and is left out.",
     ] = None,
-    wrong: Annotated[
-        list[str] | None, typer.Option(help="A picture of the store that is wrong, in the same way.")
-    ] = None,
+    wrong: Annotated[list[str] | None, "A picture of the store that is wrong, in the same way."] = None,
     run: MovedRun = None,
     cpu: Cpu = False,
     **options: Any,
@@ -163,10 +159,10 @@ def search_command(
 @command(app, "explain")
 def explain_command(
     store: StoreFolder,
-    text: Annotated[str, typer.Argument(help="The description.")],
-    picture: Annotated[str, typer.Argument(help="A picture of the store: its path, or its key.")],
+    text: Annotated[str, "The description."],
+    picture: Annotated[str, "A picture of the store: its path, or its key."],
     method: Annotated[
-        str, typer.Option(help="The method that gives words their weights (docs/searching.md).")
+        str, "The method that gives words their weights (docs/searching.md)."
     ] = "masked-regression",
     run: MovedRun = None,
     cpu: Cpu = False,

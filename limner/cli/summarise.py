@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.cli.options import first
@@ -24,29 +22,19 @@ _DIRECTIONS = {"text_to_image": "text→image", "image_to_text": "image→text"}
 
 @command(app, "summarise")
 def summarise_command(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN…", help="Run folders that were evaluated, or files of --save."),
-    ],
-    split: Annotated[str, typer.Option(help="Split whose last evaluation counts.")] = "test",
-    stage: Annotated[
-        str | None, typer.Option("--stage", help="The last evaluation of this stage instead of any stage.")
-    ] = None,
+    runs: Annotated[list[Path], "Run folders that were evaluated, or files of --save.", "RUN…"],
+    split: Annotated[str, "Split whose last evaluation counts."] = "test",
+    stage: Annotated[str | None, "The last evaluation of this stage instead of any stage."] = None,
     rerank: Annotated[
-        str | None,
-        typer.Option("--rerank", help="The last evaluation with so many hits re-ranked: 0 = none, or 'all'."),
+        str | None, "The last evaluation with so many hits re-ranked: 0 = none, or 'all'."
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option(help="Protocol, e.g. flickr8k, where a run was evaluated under several.")
+        str | None, "Protocol, e.g. flickr8k, where a run was evaluated under several."
     ] = None,
-    measures: Annotated[str, typer.Option(help="Measures of the table.")] = _MEASURES,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    measures: Annotated[str, "Measures of the table."] = _MEASURES,
+    markdown: Annotated[bool, "Print the table as Markdown."] = False,
     save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save",
-            help="Keep the evaluations that count in this .jsonl file, which is read as the runs are.",
-        ),
+        Path | None, "Keep the evaluations that count in this .jsonl file, which is read as the runs are."
     ] = None,
 ) -> "list[Summary]":
     """Mean and deviation of runs that differ in the seed or the split."""

@@ -46,9 +46,7 @@ class Trained(Result):
 
 @command(app, "train")
 def train_command(
-    recipe: Annotated[
-        str, typer.Argument(help="Name of a recipe, see `limner recipes list`, or a .json file of one.")
-    ],
+    recipe: Annotated[str, "Name of a recipe, see `limner recipes list`, or a .json file of one."],
     data: DataSource,
     out_folder: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
     start: Annotated[
@@ -61,14 +59,10 @@ def train_command(
         ),
     ] = None,
     settings: SetOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
+    resume: Annotated[bool, "Go on with the run in this folder."] = False,
     cpu: Cpu = False,
     cuda_graphs: Annotated[
-        bool,
-        typer.Option(
-            "--cuda-graphs",
-            help="On a CUDA GPU: record a step once and replay it, in stages of instance and ranking loss.",
-        ),
+        bool, "On a CUDA GPU: record a step once and replay it, in stages of instance and ranking loss."
     ] = False,
 ) -> Trained | None:
     """Train a recipe on a dataset's training split.
