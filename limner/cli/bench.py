@@ -9,8 +9,7 @@ import typer
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Arithmetic, Cpu, Report, Rerank, Stage, device, first, writable
-from limner.cli.options import precision as chosen_precision
+from limner.cli.options import Arithmetic, Cpu, Report, Rerank, Stage, device, writable
 from limner.durable import write_text
 from limner.errors import DataError, SettingsError
 
@@ -41,9 +40,8 @@ def bench_command(
     details: Annotated[bool, "Show what the lies of each kind are about."] = False,
     save: Annotated[
         Path | None,
-        typer.Option(
-            callback=writable, help="Write the embeddings to this .npz file, which this command reads, too."
-        ),
+        "Write the embeddings to this .npz file, which this command reads, too.",
+        writable,
     ] = None,
     report_file: Report = None,
     precision: Arithmetic = None,
@@ -65,11 +63,7 @@ def bench_command(
         checkpoint_path(model, stage)
     if write is not None and write.exists() and (not write.is_dir() or any(write.iterdir())):
         raise DataError(f"--write {write}: is not an empty folder; name a new or empty one")
-    how: dict[str, Any] = {
-        "stage": stage,
-        "device": device(cpu),
-        "precision": chosen_precision(precision),
-    }
+    how: dict[str, Any] = {"stage": stage, "device": device(cpu), "precision": precision}
     chosen = _pairs(pairs)
     if write is not None:
         chosen.write(write)
@@ -129,7 +123,7 @@ def _of_run(
         return bench_run(
             run,
             pairs,
-            rerank=first(rerank),
+            rerank=rerank,
             progress=progress,
             keep=None if save is None else lambda *rows: write_embeddings(save, pairs, *rows),
         )

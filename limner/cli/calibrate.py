@@ -2,13 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
-from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first, store_folder
-from limner.cli.options import precision as chosen_precision
+from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, store_folder
 from limner.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -45,11 +42,9 @@ def calibrate_command(
     data: Annotated[str | None, "Fit on this dataset (docs/data-formats.md).", "FORMAT:PATH"] = None,
     store: Annotated[
         Any,
-        typer.Option(
-            metavar="STORE",
-            parser=store_folder,
-            help="Fit on the pictures and sentences of this store instead, for its own searches.",
-        ),
+        "Fit on the pictures and sentences of this store instead, for its own searches.",
+        "STORE",
+        store_folder,
     ] = None,
     # None and not "val": --check has to tell a split that was given from the default
     split: Annotated[str | None, "Split of --data to fit on; never test; val if not given."] = None,
@@ -78,12 +73,12 @@ def calibrate_command(
         # before the model: a store that is not there costs no loading
         files = StoreFiles.open(store)
         loaded = load_model(run, stage=stage, device=device(cpu), precision=files.manifest.precision)
-        return _of_store(loaded, files, chosen, first(rerank))
+        return _of_store(loaded, files, chosen, rerank)
     assert data is not None
-    loaded = load_model(run, stage=stage, device=device(cpu), precision=chosen_precision(precision))
+    loaded = load_model(run, stage=stage, device=device(cpu), precision=precision)
     if check is not None:
         return _check(loaded, run, data, check)
-    return _of_dataset(loaded, data, split or "val", chosen, first(rerank))
+    return _of_dataset(loaded, data, split or "val", chosen, rerank)
 
 
 def _of_dataset(

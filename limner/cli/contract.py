@@ -5,8 +5,8 @@ prints for people goes through `limner.cli.console`. Under `--json` that is drop
 so that nothing else can be on stdout. The type that the function returns is the schema that docs/cli.md shows. It may
 be imported under `TYPE_CHECKING`: help then starts without the layer, and with it torch.
 
-`NAME: Annotated[TYPE, HELP]` is an argument, with a default the option --NAME, without an opposite; a text behind HELP
-names its value. Where more is to say of it, typer's own `Option` or `Argument` stands there.
+`NAME: Annotated[TYPE, HELP]` is an argument, with a default the option --NAME, without an opposite. Behind HELP a text
+names its value, and a function reads it. Where more is to say, typer's own `Option` or `Argument` stands there.
 """
 
 import ast
@@ -260,8 +260,9 @@ def _named(parameter: inspect.Parameter) -> inspect.Parameter:
     """A parameter as typer reads it, with a name in capitals for its value."""
     hint = parameter.annotation
     match getattr(hint, "__metadata__", ()):
-        case str(help), *metavar:
-            told = {"help": help, "metavar": next(iter(metavar), None)}
+        case str(help), *more:
+            named = {"metavar" if isinstance(one, str) else "parser": one for one in more}
+            told: dict[str, Any] = {"help": help, **named}
             is_argument = parameter.default is parameter.empty
             info = typer.Argument(**told) if is_argument else typer.Option(flag(parameter.name), **told)
             hint = Annotated[hint.__origin__, info]

@@ -25,12 +25,10 @@ from limner.cli.options import (
     Stage,
     Trec,
     device,
-    first,
 )
 from limner.cli.options import (
     Report as ReportFile,
 )
-from limner.cli.options import precision as chosen_precision
 from limner.durable import write_text
 from limner.errors import SettingsError
 
@@ -103,17 +101,13 @@ def evaluate_command(
     from limner.inference.load import load_model
 
     # how a run is loaded, whatever is measured of it
-    how: dict[str, Any] = {
-        "stage": stage,
-        "device": device(cpu),
-        "precision": chosen_precision(precision),
-    }
+    how: dict[str, Any] = {"stage": stage, "device": device(cpu), "precision": precision}
     if composed is not None:
         from limner.cli.composed_queries import evaluate_composed_queries
 
         return evaluate_composed_queries(run, composed, split, report_file, submission, how)
     if on is not None:
-        return _transfer(run, on, split, how, protocol, first(rerank), report_file, cluster=cluster)
+        return _transfer(run, on, split, how, protocol, rerank, report_file, cluster=cluster)
     assert data is not None
     if explanations:
         return _explanations(run, data, split, how, report_file)
@@ -145,7 +139,7 @@ def evaluate_command(
                 chosen,
                 protocol=rules,
                 folds=folds,
-                rerank=first(rerank),
+                rerank=rerank,
                 progress=progress,
                 keep=keep,
                 # closed then: whole machines would wait while this one ranks

@@ -22,8 +22,6 @@ from limner.cli.options import (
     StoreFolder,
     device,
 )
-from limner.cli.options import engine as chosen_engine
-from limner.cli.options import precision as chosen_precision
 from limner.errors import DataError, SettingsError
 from limner.store_reports import IndexReport, SentencesReport
 
@@ -127,7 +125,14 @@ def index_command(
     encoder: Encoder
     with connected_to(cluster) as connection:
         encoder, opened = _open(
-            run, store, _how(cpu, engine, precision), stage=stage, keep_model=not no_model, regions=regions
+            run,
+            store,
+            cpu,
+            stage=stage,
+            engine=engine,
+            precision=precision,
+            keep_model=not no_model,
+            regions=regions,
         )
         workers = workers_for(
             connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
@@ -174,22 +179,13 @@ def _say_unused(summary: IndexReport, metadata: Path | None) -> None:
         )
 
 
-def _how(cpu: bool, engine: str = "torch", precision: str | None = None) -> dict[str, Any]:
-    """The arguments of `load_model` that say how a run computes."""
-    return {
-        "device": device(cpu),
-        "engine": chosen_engine(engine),
-        "precision": chosen_precision(precision),
-    }
-
-
 def _open(
-    run: Path, store: Any, how: dict[str, Any], *, keep_model: bool, **options: Any
+    run: Path, store: Any, cpu: bool, *, keep_model: bool, **options: Any
 ) -> "tuple[TrainedModel | ExportedModel, StoreFiles]":
     from limner.search.open_source import open_source
     from limner.store.path import is_remote
 
-    encoder, opened = open_source(run, store, keep_model=keep_model, **how, **options)
+    encoder, opened = open_source(run, store, keep_model=keep_model, device=device(cpu), **options)
     if keep_model and is_remote(store) and opened.rows.changed_at() is None:
         # told once, when the store is new: on a disk it would hold the model
         err.print(
@@ -231,7 +227,7 @@ def index_sentences_command(
 
     # before the model: a file that is not there costs no loading
     sentences = _sentences(data, split)
-    encoder, files = _open(run, store, _how(cpu), keep_model=not no_model)
+    encoder, files = _open(run, store, cpu, keep_model=not no_model)
     opened = SentenceTable(files)
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
@@ -290,7 +286,7 @@ def reindex_command(
         # before the model: a store that is not there costs no loading
         old = StoreFiles.open(store)
         # a new folder: vectors of two models cannot be compared, so a store holds one model's
-        encoder, opened = _open(run, new, _how(cpu, engine, precision), keep_model=not no_model)
+        encoder, opened = _open(run, new, cpu, engine=engine, precision=precision, keep_model=not no_model)
         workers = workers_for(
             connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
         )

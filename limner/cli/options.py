@@ -23,19 +23,40 @@ def store_folder(given: str) -> Any:
     return store_path(given)
 
 
+def chosen(option: str, name: str, known: Iterable[T]) -> T:
+    """The value of an option among those that are known. Raises `SettingsError` for another."""
+    names = list(known)
+    for one in names:
+        if one == name:
+            # and not `name`, which is any text to the type checker
+            return one
+    # cut and quoted: what came may be long, and hold what a terminal obeys
+    raise SettingsError(f"{option}: expected {', '.join(map(str, names))}, got {name[:40]!a}")
+
+
+def _engine(name: str) -> InferenceEngine:
+    return chosen("--engine", name, get_args(InferenceEngine))
+
+
+def _precision(name: str) -> Precision:
+    return chosen("--precision", name, get_args(Precision))
+
+
+def first(rerank: str | None) -> int | Literal["all"] | None:
+    """The value of `--rerank`. Raises `SettingsError`."""
+    if rerank is None or rerank.isdecimal():
+        return None if rerank is None else int(rerank)
+    if rerank != "all":
+        # cut and quoted: what came may be long, and hold what a terminal obeys
+        raise SettingsError(f"--rerank: expected a whole number or 'all', got {rerank[:40]!r}")
+    return "all"
+
+
 Cpu = Annotated[bool, "Use the CPU even where there is an accelerator."]
 
 # Any: a folder is a `Path`, one of an object storage a `UPath`, which is an extra
-StoreFolder = Annotated[
-    Any,
-    typer.Argument(metavar="STORE", parser=store_folder, help="Folder of the store, or s3://BUCKET/FOLDER."),
-]
-NewStoreFolder = Annotated[
-    Any,
-    typer.Argument(
-        metavar="NEW", parser=store_folder, help="Folder of the new store, or s3://BUCKET/FOLDER."
-    ),
-]
+StoreFolder = Annotated[Any, "Folder of the store, or s3://BUCKET/FOLDER.", "STORE", store_folder]
+NewStoreFolder = Annotated[Any, "Folder of the new store, or s3://BUCKET/FOLDER.", "NEW", store_folder]
 
 RunFolder = Annotated[Path, "Run folder, a checkpoint file, or hf:ORG/NAME."]
 MovedRun = Annotated[
@@ -58,13 +79,22 @@ Depth = Annotated[int, typer.Option("--depth", min=1, help="Items a query in the
 Batch = Annotated[int, "Pictures encoded and committed at once."]
 NoModel = Annotated[bool, "A new store does not hold the model; it needs the run where it is."]
 Engine = Annotated[
-    str, "What runs the image backbone: torch, or openvino (CPU only; needs limner[openvino])."
+    InferenceEngine,
+    "What runs the image backbone: torch, or openvino (CPU only; needs limner[openvino]).",
+    _engine,
 ]
 Arithmetic = Annotated[
-    str | None,
+    Precision | None,
     "Arithmetic of the network; fp32 on a CPU if not given, on a GPU what the recipe trains with. auto: bf16 "
     "where the processor multiplies it natively.",
     "fp32|bf16|auto",
+    _precision,
+]
+# Any: typer knows no option that is a number or a word
+Rerank = Annotated[
+    Any,
+    "How many of the first hits are re-ranked, in place of the recipe's number: 0 = none, or 'all'.",
+    first,
 ]
 ClusterAddress = Annotated[
     str | None,
@@ -83,57 +113,21 @@ Folds = Annotated[
     int | None, "Mean over so many equal parts of the images instead of the protocol's (MSCOCO 1K: 5)."
 ]
 
-# text: typer knows no option that is a number or a word
-Rerank = Annotated[
-    str | None,
-    "How many of the first hits are re-ranked, in place of the recipe's number: 0 = none, or 'all'.",
-]
-
-
-def first(rerank: str | None) -> int | Literal["all"] | None:
-    """The value of `--rerank`. Raises `SettingsError`."""
-    if rerank is None or rerank.isdecimal():
-        return None if rerank is None else int(rerank)
-    if rerank != "all":
-        # cut and quoted: what came may be long, and hold what a terminal obeys
-        raise SettingsError(f"--rerank: expected a whole number or 'all', got {rerank[:40]!r}")
-    return "all"
-
 
 def device(cpu: bool) -> str | None:
     """The device that `load_model` is asked for; None lets it choose."""
     return "cpu" if cpu else None
 
 
-def chosen(option: str, name: str, known: Iterable[T]) -> T:
-    """The value of an option among those that are known. Raises `SettingsError` for another."""
-    names = list(known)
-    for one in names:
-        if one == name:
-            # and not `name`, which is any text to the type checker
-            return one
-    # cut and quoted: what came may be long, and hold what a terminal obeys
-    raise SettingsError(f"{option}: expected {', '.join(map(str, names))}, got {name[:40]!a}")
-
-
-def engine(name: str) -> InferenceEngine:
-    """The engine of `--engine`. Raises `SettingsError` for another name."""
-    return chosen("--engine", name, get_args(InferenceEngine))
-
-
-def precision(name: str | None) -> Precision | None:
-    """The value of `--precision`, for `load_model`. Raises `SettingsError` for another name."""
-    return None if name is None else chosen("--precision", name, get_args(Precision))
-
-
-def writable(file: Path | None) -> Path | None:
+def writable(name: str) -> Path:
     """A file to write, while the command line is read: before hours of work. Raises `SettingsError`."""
-    if file is not None and not file.parent.is_dir():
+    file = Path(name)
+    if not file.parent.is_dir():
         raise SettingsError(f"{file.parent}: there is no such folder to write {file.name} to")
     return file
 
 
 Report = Annotated[
     Path | None,
-    typer.Option("--report", callback=writable, help="Write the report to this JSON file, too."),
+    typer.Option("--report", parser=writable, help="Write the report to this JSON file, too."),
 ]

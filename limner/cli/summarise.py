@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
@@ -26,7 +26,7 @@ def summarise_command(
     split: Annotated[str, "Split whose last evaluation counts."] = "test",
     stage: Annotated[str | None, "The last evaluation of this stage instead of any stage."] = None,
     rerank: Annotated[
-        str | None, "The last evaluation with so many hits re-ranked: 0 = none, or 'all'."
+        Any, "The last evaluation with so many hits re-ranked: 0 = none, or 'all'.", first
     ] = None,
     protocol: Annotated[
         str | None, "Protocol, e.g. flickr8k, where a run was evaluated under several."
@@ -42,7 +42,7 @@ def summarise_command(
     from limner.inference.evaluations import summarise
 
     names = [str(measure) for measure in parse_measures(measures)]
-    found = summarise(runs, split, protocol, stage=stage, rerank=first(rerank), save=save)
+    found = summarise(runs, split, protocol, stage=stage, rerank=rerank, save=save)
     for problem in dict.fromkeys(problem for summary in found for problem in summary.problems):
         err.print(problem)
     arithmetics = sorted({_arithmetic(summary) for summary in found})
