@@ -16,6 +16,7 @@ from limner.errors import DataError, SettingsError
 if TYPE_CHECKING:
     from limner.data.minimal_pairs import PairSet
     from limner.evaluation.minimal_pairs import BenchReport, PairReport
+    from limner.evaluation.reranking import First
 
 app = group("Bench.")
 
@@ -112,7 +113,7 @@ def _pairs(folder: Path | None) -> "PairSet":
 
 
 def _of_run(
-    folder: Path, pairs: "PairSet", rerank: str | None, save: Path | None, how: dict[str, Any]
+    folder: Path, pairs: "PairSet", rerank: "First | None", save: Path | None, how: dict[str, Any]
 ) -> "PairReport":
     from limner.evaluation.minimal_pairs import write_embeddings
     from limner.inference.bench_run import bench_run

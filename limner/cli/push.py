@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Stage
+from limner.cli.setting_options import with_options
 from limner.documented import Result
 from limner.durable import read_json
 from limner.errors import SettingsError
+from limner.hub.request import PushRequest
 
 app = group("Push.")
 
@@ -58,42 +57,15 @@ class Pushed(Result):
 
 
 @command(app, "push")
+@with_options(PushRequest, "terms", "reports", "benchmarks", bare=True)
 def push_command(
     run: Annotated[Path, "Run folder."],
     target: Annotated[str, "ORG/NAME of the hub; or a folder as ./FOLDER, or with a slash at its end."],
-    to_folder: Annotated[
-        Path | None, "Write what would be uploaded to this new folder, and upload nothing."
-    ] = None,
-    dry_run: Annotated[bool, "Print the files and the model card; upload and write nothing."] = False,
-    accept_terms: Annotated[
-        bool,
-        "You have read the terms of what the weights have learnt from, and may pass them on; needed where "
-        "these are not open (docs/terms.md).",
-    ] = False,
-    public: Annotated[bool, "Everybody sees the repository; private otherwise."] = False,
-    gated: Annotated[
-        bool, "Access on request; always so where the terms of what was learnt are not open."
-    ] = False,
-    licence: Annotated[
-        str | None,
-        "The hub's name of the licence of weights that have learnt from your own pictures, e.g. cc-by-4.0.",
-    ] = None,
     terms: Annotated[
         Path | None,
         "A JSON file with the terms of what limner knows none, such as a file of weights: by the name that "
         "run.json has, the fields of a terms.json (docs/terms.md).",
     ] = None,
-    digests: Annotated[
-        bool | None,
-        typer.Option(
-            "--digests/--no-digests",
-            help="Keep the digests by which a run knows its training pictures; default: of published sets, and not of "
-            "your own pictures.",
-        ),
-    ] = None,
-    with_bank: Annotated[
-        bool, "Publish the embeddings of training pictures that a hub correction holds."
-    ] = False,
     report: Annotated[
         list[Path] | None,
         "A report of `limner evaluate --report`, for its intervals on the card; may be repeated.",
@@ -103,44 +75,30 @@ def push_command(
         "A benchmark dataset of the hub whose leaderboard the test results are for (.eval_results).",
         "[PROTOCOL=]ORG/NAME[:TASK]",
     ] = None,
-    stage: Stage = None,
+    **options: Any,
 ) -> Pushed:
     """Publish a run on the Hugging Face hub, or write what would be published to a folder.
 
     Only the chosen checkpoint goes, without folders of this machine, with a model card and its results.
     `limner.load("hf:ORG/NAME")` and every command that takes RUN read it.
     """
-    from limner.hub import push
+    from limner.hub.push import push
 
     err.print(f"reading {run}")
-    found = push(
-        run,
-        target,
-        folder=to_folder,
-        dry_run=dry_run,
-        stage=stage,
-        accept_terms=accept_terms,
-        public=public,
-        gated=gated,
-        licence=licence,
-        terms=None if terms is None else _stated(terms),
-        digests=digests,
-        bank=with_bank,
-        reports=report or (),
-        benchmarks=benchmark or (),
-    )
+    stated = {} if terms is None else _stated(terms)
+    found = push(run, target, terms=stated, reports=report or (), benchmarks=benchmark or (), **options)
     written = found.published
     if written.replaced:
         err.print(f"not published, since they name places of this machine: {', '.join(written.replaced)}")
-    if dry_run:
-        if written.licence.restricted and not accept_terms:
+    if options["dry_run"]:
+        if written.licence.restricted and not options["accept_terms"]:
             listed = "; ".join(f"{one.name}: {one.licence}" for one in written.licence.restricted)
             err.print(f"to publish it, read these terms and give --accept-terms: {listed}")
         out.print(written.card)
     for name, size in found.sizes.items():
         out.print(f"{size:>12,} bytes  {name}")
     access = "" if found.private is None else f", {'private' if found.private else 'public'}"
-    done = "would be published" if dry_run else "written" if found.private is None else "published"
+    done = "would be published" if options["dry_run"] else "written" if found.private is None else "published"
     out.print(
         f"{found.target}: {done}, model {written.fingerprint[:16]}, license: {written.licence.licence}"
         f"{access}{', gated' if written.gated else ''}"
@@ -149,7 +107,7 @@ def push_command(
     return Pushed(
         target=found.target,
         url=url,
-        dry_run=dry_run,
+        dry_run=options["dry_run"],
         fingerprint=written.fingerprint,
         files=found.sizes,
         licence=written.licence.licence,

@@ -21,7 +21,7 @@ def with_options(settings: type[Documented], *leave: str, bare: bool = False) ->
 
     Its parameter `context` gets typer's context, which `given` needs. Help of an option is the docstring of the field,
     and so are default and limits; a switch also has its opposite, `--no-NAME`. `bare` options have neither limits nor
-    an opposite, where the class's own rules are to speak and all else is the default.
+    an opposite, where the class's own rules are to speak and all else is the default, but for a switch without one.
     """
 
     def described(function: F) -> F:
@@ -59,7 +59,8 @@ def _hint(name: str, field: FieldInfo, told: str, bare: bool) -> Any:
     help = " ".join(told.split("\n\n")[0].split())
     parts = [part for part in get_args(field.annotation) if part is not NoneType]
     plain = parts[0] if NoneType in get_args(field.annotation) else field.annotation
-    if bare:
+    # a switch that decides where it is given has its opposite
+    if bare and not (plain is bool and field.default is None):
         return _bare_hint(help, plain, parts)
     # typer has no "more than", so settings that are flags say ge
     limits = {"min": _limit(field, "ge"), "max": _limit(field, "le")} if plain in (int, float) else {}
