@@ -10,9 +10,13 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from limner.errors import SettingsError
+
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from rich.console import Console
 
 
@@ -155,6 +159,16 @@ def working(what: str) -> Iterator[None]:
     # a status and no bar: t-SNE and ranking say nothing of how far they are
     with err.rich.status(what):
         yield
+
+
+def save_sheet(sheet: "Image", path: Path) -> None:
+    """Save a picture under the name of an option. Raises `SettingsError`."""
+    try:
+        sheet.save(path)
+    # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path}: the sheet cannot be saved ({error}); try a name in .jpg") from None
+    err.print(f"drawn to {path}")
 
 
 def say_looks(looks: int | None, problem: str, split: str) -> None:

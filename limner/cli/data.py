@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from limner.cli.conflicts import Conflict
-from limner.cli.console import counting, counting_each, err, out, say_looks
+from limner.cli.console import counting, counting_each, out, save_sheet, say_looks
 from limner.cli.contract import UnsoundError, command, group
 from limner.documented import Result
-from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,12 +158,7 @@ def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None
         out.print(f"  {one.right:4.0%} right  {one.file}: {one.caption}")
     if sheet is not None:
         rows = [(one.file, one.caption, f"{one.right:.0%} right · {one.file.name}") for one in found[:worst]]
-        try:
-            caption_sheet(rows).save(sheet)
-        # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
-        err.print(f"drawn to {sheet}")
+        save_sheet(caption_sheet(rows), sheet)
     return SuspiciousCaptions(
         run=folder, split=split, captions=len(found), wrong=wrong, worst=tuple(found[:worst])
     )

@@ -8,7 +8,7 @@ import typer
 
 from limner.cli.console import out, say_looks, working
 from limner.cli.contract import command, group
-from limner.cli.options import Cpu, DataSource, RunFolder, Stage, chosen, device
+from limner.cli.options import Cpu, DataSource, Method, RunFolder, Stage, device
 from limner.documented import Result
 from limner.errors import DataError, SettingsError
 
@@ -228,9 +228,7 @@ def words_command(
     image: Annotated[Path, "Picture."],
     sentence: Annotated[str, "Sentence that describes it."],
     file: Out,
-    method: Annotated[
-        str, "The method that gives words their weights (docs/searching.md)."
-    ] = "masked-regression",
+    method: Method = "masked-regression",
     each_word: Annotated[bool, "A bar a word: do not join words to phrases."] = False,
     stage: Stage = None,
     cpu: Cpu = False,
@@ -238,10 +236,7 @@ def words_command(
     """How much each phrase of a sentence adds to its match with a picture."""
     from limner.figures import word_bars
     from limner.inference.load import load_model
-    from limner.inference.word_effects import METHODS
 
-    # before the model is loaded
-    chosen("--method", method, METHODS)
     loaded = load_model(run, stage=stage, device=device(cpu))
     found = word_bars.word_weights(loaded, image, sentence, method, each_word=each_word)
     return _write(word_bars.weights_figure(found, sentence, method), file)

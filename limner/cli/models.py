@@ -103,28 +103,20 @@ def import_command(
     err.print(f"reading {source}")
     model = import_model(source, run, size=sides, words=words)
     described = model.description["data"]["source"]
-    if model.description["system"] == CALLED:
-        out.print(f"{run}: {described}, embeddings of {model.dim} numbers, computed by sentence-transformers")
-        imported = Imported(run=str(run), source=described, dim=model.dim, fingerprint=model.fingerprint)
-    else:
-        height, width = model.images.crop
-        out.print(
-            f"{run}: {described}, embeddings of {model.dim} numbers, images of {height}×{width} pixels, sentences of "
-            f"{model.model.settings.text.words} tokens"
-        )
-        imported = Imported(
-            run=str(run),
-            source=described,
-            dim=model.dim,
-            height=height,
-            width=width,
-            words=model.model.settings.text.words,
-            tokens=model.tokenizer.size,
-            parameters=sum(weight.numel() for weight in model.model.parameters()),
-            fingerprint=model.fingerprint,
-        )
+    how, facts = ", computed by sentence-transformers", {}
+    if model.description["system"] != CALLED:
+        (height, width), read = model.images.crop, model.model.settings.text.words
+        how = f", images of {height}×{width} pixels, sentences of {read} tokens"
+        facts = {
+            "height": height,
+            "width": width,
+            "words": read,
+            "tokens": model.tokenizer.size,
+            "parameters": sum(weight.numel() for weight in model.model.parameters()),
+        }
+    out.print(f"{run}: {described}, embeddings of {model.dim} numbers{how}")
     out.print(f"next: limner index {run} STORE PICTURES")
-    return imported
+    return Imported(run=str(run), source=described, dim=model.dim, fingerprint=model.fingerprint, **facts)
 
 
 def _sides(text: str) -> tuple[int, int]:

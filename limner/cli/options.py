@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import typer
 
 from limner.errors import SettingsError
+from limner.wire import WordMethodName
 
 # copies of those in `limner.inference.precision`, whose import takes torch
 InferenceEngine = Literal["torch", "openvino"]
@@ -32,14 +33,6 @@ def chosen(option: str, name: str, known: Iterable[T]) -> T:
             return one
     # cut and quoted: what came may be long, and hold what a terminal obeys
     raise SettingsError(f"{option}: expected {', '.join(map(str, names))}, got {name[:40]!a}")
-
-
-def _engine(name: str) -> InferenceEngine:
-    return chosen("--engine", name, get_args(InferenceEngine))
-
-
-def _precision(name: str) -> Precision:
-    return chosen("--precision", name, get_args(Precision))
 
 
 def first(rerank: str | None) -> int | Literal["all"] | None:
@@ -81,20 +74,25 @@ NoModel = Annotated[bool, "A new store does not hold the model; it needs the run
 Engine = Annotated[
     InferenceEngine,
     "What runs the image backbone: torch, or openvino (CPU only; needs limner[openvino]).",
-    _engine,
+    lambda name: chosen("--engine", name, get_args(InferenceEngine)),
 ]
 Arithmetic = Annotated[
     Precision | None,
     "Arithmetic of the network; fp32 on a CPU if not given, on a GPU what the recipe trains with. auto: bf16 "
     "where the processor multiplies it natively.",
     "fp32|bf16|auto",
-    _precision,
+    lambda name: chosen("--precision", name, get_args(Precision)),
 ]
 # Any: typer knows no option that is a number or a word
 Rerank = Annotated[
     Any,
     "How many of the first hits are re-ranked, in place of the recipe's number: 0 = none, or 'all'.",
     first,
+]
+Method = Annotated[
+    WordMethodName,
+    "The method that gives words their weights (docs/searching.md).",
+    lambda name: chosen("--method", name, sorted(get_args(WordMethodName))),
 ]
 ClusterAddress = Annotated[
     str | None,

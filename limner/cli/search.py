@@ -3,19 +3,19 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from limner.cli.conflicts import Conflict
-from limner.cli.console import err, one_line, out
+from limner.cli.console import err, one_line, out, save_sheet
 from limner.cli.contract import command, group
-from limner.cli.options import Cpu, MovedRun, StoreFolder, chosen, device, first
+from limner.cli.options import Cpu, Method, MovedRun, StoreFolder, device, first
 from limner.cli.search_queries import QueryAnswer, answer_queries, answer_vectors
 from limner.cli.setting_options import given, with_options
 from limner.errors import DataError, SettingsError
 from limner.requests import SearchRequest
-from limner.wire import Answer, Explanation, Hit, SentencesAnswer, WordMethodName
+from limner.wire import Answer, Explanation, Hit, SentencesAnswer
 
 if TYPE_CHECKING:
     from limner.search.engine import Engine
@@ -161,9 +161,7 @@ def explain_command(
     store: StoreFolder,
     text: Annotated[str, "The description."],
     picture: Annotated[str, "A picture of the store: its path, or its key."],
-    method: Annotated[
-        str, "The method that gives words their weights (docs/searching.md)."
-    ] = "masked-regression",
+    method: Method = "masked-regression",
     run: MovedRun = None,
     cpu: Cpu = False,
 ) -> Explanation:
@@ -171,12 +169,11 @@ def explain_command(
 
     With --json, each word stands by itself, and a reranker's attention beside it.
     """
-    from limner.inference.word_effects import METHODS, within_noise
+    from limner.inference.word_effects import within_noise
     from limner.search.store import open_store
 
-    chosen("--method", method, METHODS)
     engine = open_store(store, run=run, device=device(cpu)).engine
-    found = engine.explain(text, _key(engine, picture), cast(WordMethodName, method))
+    found = engine.explain(text, _key(engine, picture), method)
     sure = "" if found.confidence is None else f", the reranker is sure by {found.confidence:.1%}"
     out.print(f"cosine {found.score:+.3f}{sure}")
     # a text of one word has no phrases, and so no lines
@@ -276,9 +273,4 @@ def _draw(answer: Answer, query: SearchRequest, truth: str | None, sheet: Path) 
     # a sheet's heading is the text where a text and a picture were searched by together
     heading = query.text or query.image or f"like {query.like}"
     assert isinstance(heading, str | Path)
-    try:
-        contact_sheet(answer.hits, query=heading, truth=truth).save(sheet)
-    # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
-    err.print(f"drawn to {sheet}")
+    save_sheet(contact_sheet(answer.hits, query=heading, truth=truth), sheet)

@@ -97,14 +97,8 @@ def train_command(
             progress.listen(event)
             # gathered from the events, which tell of what this call has trained
             if isinstance(event, StageEnded):
-                stages.append(
-                    TrainedStage(
-                        name=event.stage,
-                        reason=event.reason,
-                        best_epoch=event.best_epoch,
-                        best_score=event.best_score,
-                    )
-                )
+                name, reason, epoch, score = event.stage, event.reason, event.best_epoch, event.best_score
+                stages.append(TrainedStage(name=name, reason=reason, best_epoch=epoch, best_score=score))
 
         # training is given these two splits alone, so that no checkpoint can be chosen on test
         folder = train(

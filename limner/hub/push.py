@@ -7,7 +7,6 @@ the first file is uploaded. The hub's own library finds the token; it is handed 
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Unpack
@@ -15,24 +14,11 @@ from typing import Any, Unpack
 from limner.errors import SettingsError
 from limner.hub.files import CHECKPOINT, EVAL_RESULTS, Published, write_files
 from limner.hub.licence import is_hub_licence
-from limner.hub.request import PushOptions, PushRequest
+from limner.hub.request import Pushed, PushedTerms, PushOptions, PushRequest
 from limner.inference.checkpoint import TOKENIZER
 from limner.inference.hub_runs import hub_library, refusal
 
 _REPOSITORY = re.compile(r"[\w][\w.-]*/[\w][\w.-]*", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Pushed:
-    """The outcome of a push, or what it would be.
-
-    - `target`: ORG/NAME or the folder; `sizes`: bytes by file; `private`: None for a folder; `published`: the rest.
-    """
-
-    target: str
-    sizes: dict[str, int]
-    private: bool | None
-    published: Published
 
 
 def push(run: str | Path, target: str, **options: Unpack[PushOptions]) -> Pushed:
@@ -67,8 +53,24 @@ def push(run: str | Path, target: str, **options: Unpack[PushOptions]) -> Pushed
             _copy(written, to, found.files)
         elif not asked.dry_run and repository is not None:
             _upload(written, repository, found, asked.public)
-    private = not asked.public if to is None else None
-    return Pushed(str(to) if to is not None else str(repository), sizes, private, found)
+    return Pushed(
+        target=str(to or repository),
+        url=f"https://huggingface.co/{repository}" if to is None else None,
+        dry_run=asked.dry_run,
+        fingerprint=found.fingerprint,
+        files=sizes,
+        licence=found.licence.licence,
+        terms=tuple(
+            PushedTerms(name=one.name, licence=one.licence, open=one not in found.licence.restricted)
+            for one in found.licence.terms
+        ),
+        private=not asked.public if to is None else None,
+        gated=found.gated,
+        replaced=found.replaced,
+        picture_digests=found.digests,
+        bank=found.bank,
+        card=found.card,
+    )
 
 
 def _is_path(target: str) -> bool:

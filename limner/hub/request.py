@@ -1,9 +1,10 @@
-"""What of a run is published and how, as the library and the command line say it; nothing here imports torch."""
+"""What of a run is published, and what came of it, for the library and the command line; nothing here imports torch."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
+from limner.documented import Result
 from limner.settings import Settings
 
 
@@ -64,3 +65,45 @@ class PushOptions(TypedDict, total=False):
     reports: Sequence[str | Path]
     benchmarks: Sequence[str]
     stage: str | None
+
+
+class PushedTerms(Result):
+    """A set, or weights, that published weights have learnt from."""
+
+    name: str
+    """Its name."""
+    licence: str
+    """Its licence or conditions."""
+    open: bool
+    """True if it states a licence that lets the weights be passed on."""
+
+
+class Pushed(Result):
+    """The outcome of a push, or what it would be."""
+
+    target: str
+    """The repository ORG/NAME, or the folder."""
+    url: str | None
+    """The page of the repository; null for a folder."""
+    dry_run: bool
+    """True if nothing was uploaded or written."""
+    fingerprint: str
+    """Digest of the model, the same before and after."""
+    files: dict[str, int]
+    """The files, and the bytes of each."""
+    licence: str
+    """The licence as the hub calls it; "other" where no open one covers everything."""
+    terms: tuple[PushedTerms, ...]
+    """Sets and weights that the weights have learnt from."""
+    private: bool | None
+    """Seen by its owner alone; null for a folder."""
+    gated: bool
+    """Access on request."""
+    replaced: tuple[str, ...]
+    """Settings of the description that named a place of this machine, and are "not-published" now."""
+    picture_digests: int
+    """Training pictures whose digests are published."""
+    bank: int
+    """Training pictures and sentences whose embeddings are published."""
+    card: str
+    """The model card."""
