@@ -29,7 +29,8 @@ class Screen:
 
     def __init__(self, stream: str, console: "Console | None" = None) -> None:
         self._stream, self._console = stream, console
-        self._muted = False
+        self.muted = False
+        """True if what is printed is dropped."""
 
     @property
     def rich(self) -> "Console":
@@ -40,20 +41,8 @@ class Screen:
             self._console = Console(
                 stderr=self._stream == "stderr", markup=False, emoji=False, highlight=False, soft_wrap=True
             )
-            # --quiet may have come before the console was made
-            self._console.quiet = self._muted
+        self._console.quiet = self.muted
         return self._console
-
-    @property
-    def muted(self) -> bool:
-        """True if what is printed is dropped."""
-        return self._muted
-
-    @muted.setter
-    def muted(self, muted: bool) -> None:
-        self._muted = muted
-        if self._console is not None:
-            self._console.quiet = muted
 
     @property
     def is_terminal(self) -> bool:
@@ -65,7 +54,7 @@ class Screen:
 
     def print(self, what: object = "") -> None:
         """Write lines of text, or draw what rich draws."""
-        if self._muted:
+        if self.muted:
             return
         if isinstance(what, str):
             # names of files and people, which a terminal must not take for its commands

@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -53,17 +52,6 @@ class UnsoundError(Exception):
     def __init__(self, result: object) -> None:
         super().__init__()
         self.result = result
-
-
-@dataclass
-class _Mode:
-    """How the command that runs was called."""
-
-    json: bool = False
-
-
-# one for the process, which runs one command at a time: some commands call `emit` deep inside
-_mode = _Mode()
 
 
 class Mistake(Result):
@@ -151,12 +139,12 @@ def command(app: typer.Typer, name: str, *conflicts: Conflict, schema: Any = Non
 
 def as_json() -> bool:
     """True if the command that runs was called with `--json`."""
-    return _mode.json
+    return out.muted
 
 
 def emit(result: object, *, lines: bool = False) -> None:
     """Print a result under `--json`, before the command ends; with `lines` on one line."""
-    if _mode.json or lines:
+    if out.muted or lines:
         # of bytes in a path that are no text, json writes what json.loads reads back; pydantic refuses them.
         # NaN is no JSON: other languages' parsers stop at it, so it is an error here
         typer.echo(json.dumps(to_jsonable_python(result), indent=None if lines else 2, allow_nan=False))
@@ -248,12 +236,12 @@ def _under_contract(
 @contextmanager
 def _speaking(in_json: bool, quiet: bool) -> Iterator[None]:
     # under --json notes still go to stderr: whoever parses stdout can read there what is going on
-    _mode.json, out.muted, err.muted = in_json, in_json, quiet
+    out.muted, err.muted = in_json, quiet
     try:
         yield
     finally:
         # tests run many commands in one process, and the next is not to inherit this one's mode
-        _mode.json, out.muted, err.muted = False, False, False
+        out.muted, err.muted = False, False
 
 
 def _named(parameter: inspect.Parameter) -> inspect.Parameter:

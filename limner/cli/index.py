@@ -26,10 +26,8 @@ from limner.errors import DataError, SettingsError
 from limner.store_reports import IndexReport, SentencesReport
 
 if TYPE_CHECKING:
-    from limner.data.records import Dataset
     from limner.export.exported import ExportedModel
     from limner.inference.trained import TrainedModel
-    from limner.search.batch_look import Workers
     from limner.search.sentences import Sentence
     from limner.store.files import StoreFiles
     from limner.types import Encoder
@@ -112,6 +110,7 @@ def index_command(
     from limner.data.readers import open_dataset
     from limner.search.find_pictures import find_pictures
     from limner.search.index import check_arguments, index_pictures
+    from limner.search.index_dataset import index_dataset
     from limner.search.metadata import read_metadata
 
     check_arguments(bool(pictures), data is not None, split is not None, metadata is not None)
@@ -137,23 +136,15 @@ def index_command(
         workers = workers_for(
             connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
         )
+        how: dict[str, Any] = {"batch_size": batch, "cluster": workers}
         if dataset is not None:
-            summary = _index_dataset(encoder, opened, dataset, split, batch, workers)
+            with counting_each("pictures") as each:
+                summary = index_dataset(encoder, opened, dataset, split=split, progress=each, **how)
         else:
             assert found is not None
             with counting("pictures") as progress:
-                summary = index_pictures(
-                    encoder,
-                    opened,
-                    found,
-                    metadata=notes,
-                    batch_size=batch,
-                    cluster=workers,
-                    progress=progress,
-                )
-    _say(summary, store, len(opened))
-    _say_unused(summary, metadata)
-    return Indexed(store=str(store), pictures=len(opened), **dict(summary))
+                summary = index_pictures(encoder, opened, found, metadata=notes, progress=progress, **how)
+    return _told(summary, store, opened, metadata)
 
 
 def _index_vectors(name: str, store: Any, vectors: Path, metadata: Path | None) -> Indexed:
@@ -165,18 +156,7 @@ def _index_vectors(name: str, store: Any, vectors: Path, metadata: Path | None) 
     opened = store_of_vectors(name, given.vectors.shape[1], store)
     with counting("pictures") as progress:
         summary = index_vectors(opened, given, metadata=notes, progress=progress)
-    _say(summary, store, len(opened))
-    _say_unused(summary, metadata)
-    return Indexed(store=str(store), pictures=len(opened), **dict(summary))
-
-
-def _say_unused(summary: IndexReport, metadata: Path | None) -> None:
-    # a store without its metadata looks whole until a condition finds nothing
-    if summary.unused_metadata:
-        err.print(
-            f"{metadata}: {len(summary.unused_metadata)} of its rows name none of these pictures, e.g. "
-            f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
-        )
+    return _told(summary, store, opened, metadata)
 
 
 def _open(
@@ -192,22 +172,6 @@ def _open(
             f"{store}: an object storage holds no model; the store needs the run {opened.run} where it is"
         )
     return encoder, opened
-
-
-def _index_dataset(
-    encoder: "Encoder",
-    store: "StoreFiles",
-    dataset: "Dataset",
-    split: str | None,
-    batch: int,
-    workers: "Workers | None",
-) -> IndexReport:
-    from limner.search.index_dataset import index_dataset
-
-    with counting_each("pictures") as progress:
-        return index_dataset(
-            encoder, store, dataset, split=split, batch_size=batch, cluster=workers, progress=progress
-        )
 
 
 @command(app, "index-sentences")
@@ -294,15 +258,15 @@ def reindex_command(
             summary = reindex(
                 old, encoder, opened, delete=delete, batch_size=batch, cluster=workers, progress=progress
             )
-    _say(summary, new, len(opened))
+    told = _told(summary, new, opened)
     if summary.others and delete:
         out.print(f"{summary.others} deleted that {store} does not hold")
     elif summary.others:
         err.print(f"{summary.others} pictures of {new} are not in {store}; --delete takes them out")
-    return Indexed(store=str(new), pictures=len(opened), **dict(summary))
+    return told
 
 
-def _say(summary: IndexReport, folder: object, pictures: int) -> None:
+def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: Path | None = None) -> Indexed:
     # a broken disk may skip thousands; the count in the last line must stay in sight
     for path, reason in summary.skipped[:_SHOWN]:
         err.print(one_line(f"skipped {path}: {reason}"))
@@ -312,7 +276,7 @@ def _say(summary: IndexReport, folder: object, pictures: int) -> None:
     if sentences is not None:
         _say_left_out(sentences)
     out.print(
-        f"{folder}: {pictures} pictures; {summary.added} added, {summary.updated} updated, "
+        f"{folder}: {len(store)} pictures; {summary.added} added, {summary.updated} updated, "
         f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped{_passed_over(summary)}"
     )
     if summary.forgotten:
@@ -324,6 +288,13 @@ def _say(summary: IndexReport, folder: object, pictures: int) -> None:
             f"sentences: {sentences.added} added, {sentences.unchanged} unchanged, "
             f"{len(sentences.unknown)} left out, {sentences.removed} removed"
         )
+    # a store without its metadata looks whole until a condition finds nothing
+    if summary.unused_metadata:
+        err.print(
+            f"{metadata}: {len(summary.unused_metadata)} of its rows name none of these pictures, e.g. "
+            f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
+        )
+    return Indexed(store=str(folder), pictures=len(store), **dict(summary))
 
 
 def _passed_over(summary: IndexReport) -> str:

@@ -11,7 +11,7 @@ from limner.cli.conflicts import Conflict
 from limner.cli.console import err, one_line, out, save_sheet
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, Method, MovedRun, StoreFolder, device, first
-from limner.cli.search_queries import QueryAnswer, answer_queries, answer_vectors
+from limner.cli.search_queries import QueryAnswer, answer_queries
 from limner.cli.setting_options import given, with_options
 from limner.errors import DataError, SettingsError
 from limner.requests import SearchRequest
@@ -132,11 +132,9 @@ def search_command(
         if both := keys & others:
             raise SettingsError(f"marks: {min(both)!r} is marked both right and wrong")
         query = query.replace(marks={**dict.fromkeys(keys, "right"), **dict.fromkeys(others, "wrong")})
-    if asked.queries is not None:
-        answer_queries(engine, query, asked.queries, asked.format, by_key=asked.names == "id")
-        return None
-    if named is not None:
-        answer_vectors(engine, query, named, asked.format, by_key=asked.names == "id")
+    many = named if asked.queries is None else asked.queries
+    if many is not None:
+        answer_queries(engine, query, many, asked.format, by_key=asked.names == "id")
         return None
     if asked.sentences:
         return _sentences(engine, query, store)
