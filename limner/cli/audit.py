@@ -13,9 +13,7 @@ from limner.server.audit_reports import AuditForgotten, AuditVerification
 
 app = group("Check a server's audit log, and remove what it tells of a person.")
 
-AuditFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The audit log, which `limner serve --audit` writes.")
-]
+AuditFile = Annotated[Path, "The audit log, which `limner serve --audit` writes."]
 
 
 @command(app, "verify")

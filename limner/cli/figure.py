@@ -36,9 +36,9 @@ Out = Annotated[
         callback=_checked,
     ),
 ]
-Split = Annotated[str, typer.Option(help="Split to draw from.")]
+Split = Annotated[str, "Split to draw from."]
 Titles = Annotated[list[str] | None, typer.Option("--title", help="Name in the figure, one for each file.")]
-Seed = Annotated[int, typer.Option(help="Another seed draws other items.")]
+Seed = Annotated[int, "Another seed draws other items."]
 
 
 class FigureFiles(Result):

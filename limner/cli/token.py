@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.documented import Result
@@ -12,9 +10,7 @@ from limner.errors import SettingsError
 
 app = group("Make, list and revoke the tokens of a search server.")
 
-TokenFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="File of tokens, which `limner serve --tokens` reads.")
-]
+TokenFile = Annotated[Path, "File of tokens, which `limner serve --tokens` reads."]
 
 
 class TokenAdded(Result):
