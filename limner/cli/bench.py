@@ -9,7 +9,7 @@ import typer
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Arithmetic, Cpu, Report, Rerank, Stage, device, writable
+from limner.cli.options import Arithmetic, Cpu, ReportFile, Rerank, Stage, device, writable
 from limner.durable import write_text
 from limner.errors import DataError, SettingsError
 
@@ -44,7 +44,7 @@ def bench_command(
         "Write the embeddings to this .npz file, which this command reads, too.",
         writable,
     ] = None,
-    report_file: Report = None,
+    report_file: ReportFile = None,
     precision: Arithmetic = None,
     cpu: Cpu = False,
 ) -> "BenchReport":

@@ -20,14 +20,12 @@ from limner.cli.options import (
     Measures,
     PerQuery,
     ProtocolName,
+    ReportFile,
     Rerank,
     RunFolder,
     Stage,
     Trec,
     device,
-)
-from limner.cli.options import (
-    Report as ReportFile,
 )
 from limner.durable import write_text
 from limner.errors import SettingsError

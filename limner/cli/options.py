@@ -125,7 +125,7 @@ def writable(name: str) -> Path:
     return file
 
 
-Report = Annotated[
+ReportFile = Annotated[
     Path | None,
     typer.Option("--report", parser=writable, help="Write the report to this JSON file, too."),
 ]

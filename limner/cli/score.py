@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from limner.cli.conflicts import Conflict
 from limner.cli.console import out, working
 from limner.cli.contract import command, group
-from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, Trec
-from limner.cli.options import Report as ReportFile
+from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, ReportFile, Trec
 from limner.durable import write_text
 
 if TYPE_CHECKING:
