@@ -3,7 +3,8 @@
 A command is a function that returns its result, a pydantic model of the layer that made it, or a list of them; what it
 prints for people goes through `limner.cli.console`. Under `--json` that is dropped and the result is printed instead,
 so that nothing else can be on stdout. The type that the function returns is the schema that docs/cli.md shows. It may
-be imported under `TYPE_CHECKING`: help then starts without the layer, and with it torch.
+be imported under `TYPE_CHECKING`: help then starts without the layer, and with it torch. A result that is not `sound`
+is printed like any other, and the exit code is 1, for scripts.
 
 `NAME: Annotated[TYPE, HELP]` is an argument, with a default the option --NAME, without an opposite. Behind HELP a text
 names its value, and a function reads it. Where more is to say, typer's own `Option` or `Argument` stands there.
@@ -43,15 +44,6 @@ _SWITCHES = {
     "verbose": Annotated[bool, "Print time and memory on stderr, and where a mistake was noticed."],
 }
 """The options that every command has, by parameter name."""
-
-
-# no LimnerError: that is a mistake of the user's, one line and exit code 2
-class UnsoundError(Exception):
-    """A result that says that something is wrong: it is printed, and the exit code is 1."""
-
-    def __init__(self, result: object) -> None:
-        super().__init__()
-        self.result = result
 
 
 class Mistake(Result):
@@ -209,21 +201,18 @@ def _under_contract(
             raise SettingsError("--quiet and --verbose: give one of them")
         refuse(conflicts, given["context"] if takes_context else given.pop("context"))
         # monotonic: a clock that is set in between would make a negative time
-        began, code = time.monotonic(), 0
+        began = time.monotonic()
         # here and not on import: only a command may do this to the process, and --help has no need of it
         keep_freed_memory()
         # the exit below is outside, where the streams speak again
         with _speaking(in_json, quiet):
-            try:
-                result = function(**given)
-            except UnsoundError as found:
-                result, code = found.result, 1
+            result = function(**given)
             if result is not None:
                 emit(result)
             if verbose:
                 err.print(_cost(time.monotonic() - began))
-        if code:
-            raise typer.Exit(code)
+        if not getattr(result, "sound", True):
+            raise typer.Exit(1)
 
     # typer reads both: the signature for order and defaults, the annotations for types; `wraps` has set those
     # of the function, without the switches

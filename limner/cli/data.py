@@ -8,7 +8,7 @@ import typer
 
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, out, save_sheet, say_looks
-from limner.cli.contract import UnsoundError, command, group
+from limner.cli.contract import command, group
 from limner.documented import Result
 
 if TYPE_CHECKING:
@@ -97,9 +97,7 @@ def check_command(
     result = DataReport(**dict(report))
     if pretrained is not None or other is not None:
         result = result.replace(pretrained=_pretrained(pretrained, seen, dataset, other, fast))
-    if not result.sound:
-        raise UnsoundError(result)
-    if run is not None and judged is not None:
+    if result.sound and run is not None and judged is not None:
         result = result.replace(suspicious=_suspicious(run, judged, worst, sheet))
     return result
 

@@ -11,7 +11,7 @@ import typer
 
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, one_line, out
-from limner.cli.contract import UnsoundError, command, group
+from limner.cli.contract import command, group
 from limner.cli.options import Cpu, StoreFolder, device
 from limner.errors import DataError, SettingsError
 from limner.store_reports import (
@@ -196,8 +196,6 @@ def erase_command(
             naming=chosen.naming,
         )
         _print_unknown(store, planned)
-        if planned.unknown or planned.unmet or planned.naming:
-            raise UnsoundError(planned)
         return planned
     question = f"{store}: erase {count} of {total} pictures and {sentences} sentences for good?"
     if (count or sentences) and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
@@ -215,8 +213,6 @@ def erase_command(
             progress=progress,
         )
     _print_erasure(store, report)
-    if report.found or report.unknown or report.unmet or report.naming:
-        raise UnsoundError(report)
     return report
 
 
@@ -248,9 +244,6 @@ def verify_command(
         whole = "whole, each picture once, but not what lies beside its rows"
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
-    if not report.sound:
-        # the report is printed all the same; the exit code is for scripts
-        raise UnsoundError(report)
     return report
 
 
@@ -336,8 +329,6 @@ def repair_command(
     with counting("pictures") as progress:
         report = repair(opened, model, accept_loss=accept_loss, progress=progress)
     _print_repair(store, report)
-    if report.beside or report.loses:
-        raise UnsoundError(report)
     return report
 
 
