@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 app = group("Demo.")
 
-_PEOPLE = 1800
-"""The same value as in `limner.cli.walkthrough`, whose import takes torch; a test compares them."""
-
 
 @command(app, "demo")
 def demo_command(
@@ -26,7 +23,7 @@ def demo_command(
         "demo-output"
     ),
     settings: SetOption = None,
-    identities: Annotated[int, "People drawn, 100 for validation and 200 for testing."] = _PEOPLE,
+    identities: Annotated[int, "People drawn, 100 for validation and 200 for testing."] = 1800,
 ) -> "DemoSummary":
     """Draw people, train both stages, evaluate, index, and search three times.
 

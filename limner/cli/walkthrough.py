@@ -40,7 +40,7 @@ from limner.store.manifest import check_empty
 from limner.training.loop import train
 
 RECIPE = "dual-path-people"
-PEOPLE, VAL, TEST = 1800, 100, 200
+VAL, TEST = 100, 200
 VIEWS = (2, 2)
 SHEETS = ("search-1.png", "search-2.png", "search-3.png")
 
