@@ -14,15 +14,21 @@ app = group("Push.")
 
 
 @command(app, "push")
-@with_options(PushRequest, "terms", "reports", "benchmarks", bare=True)
+@with_options(PushRequest, "folder", "terms", "bank", "reports", "benchmarks", bare=True)
 def push_command(
     run: Annotated[Path, "Run folder."],
     target: Annotated[str, "ORG/NAME of the hub; or a folder as ./FOLDER, or with a slash at its end."],
+    to_folder: Annotated[
+        Path | None, "Write what would be uploaded to this new folder, and upload nothing."
+    ] = None,
     terms: Annotated[
         Path | None,
         "A JSON file with the terms of what limner knows none, such as a file of weights: by the name that "
         "run.json has, the fields of a terms.json (docs/terms.md).",
     ] = None,
+    with_bank: Annotated[
+        bool, "Publish the embeddings of training pictures that a hub correction holds."
+    ] = False,
     report: Annotated[
         list[Path] | None,
         "A report of `limner evaluate --report`, for its intervals on the card; may be repeated.",
@@ -42,8 +48,16 @@ def push_command(
     from limner.hub.push import push
 
     err.print(f"reading {run}")
-    stated = {} if terms is None else _stated(terms)
-    found = push(run, target, terms=stated, reports=report or (), benchmarks=benchmark or (), **options)
+    found = push(
+        run,
+        target,
+        folder=to_folder,
+        terms=None if terms is None else _stated(terms),
+        bank=with_bank,
+        reports=report or (),
+        benchmarks=benchmark or (),
+        **options,
+    )
     if found.replaced:
         err.print(f"not published, since they name places of this machine: {', '.join(found.replaced)}")
     if found.dry_run:

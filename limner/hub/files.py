@@ -72,12 +72,12 @@ def write_files(run: Path, folder: Path, asked: PushRequest, repository: str | N
     path = checkpoint_path(run, asked.stage)
     model = load_model(path, device="cpu")
     bank = _bank(model)
-    if bank and not asked.with_bank:
+    if bank and not asked.bank:
         raise SettingsError(
             f"{run}: its hub correction holds embeddings of {bank} training pictures and sentences, which are part of "
             "the model; --with-bank publishes them (docs/privacy.md)"
         )
-    described = state_terms(model.description, asked.terms)
+    described = state_terms(model.description, asked.terms or {})
     description, replaced = published(described)
     # of what is published: terms may name a file of this machine
     licence = licence_of(description, asked.licence)

@@ -22,7 +22,7 @@ _REPOSITORY = re.compile(r"[\w][\w.-]*/[\w][\w.-]*", re.ASCII)
 
 
 def push(run: str | Path, target: str, **options: Unpack[PushOptions]) -> Pushed:
-    """Upload a run to ORG/NAME of the hub; to a folder if `target` is a path, or if `to_folder` is given.
+    """Upload a run to ORG/NAME of the hub; to a folder if `target` is a path, or if `folder` is given.
 
     The options are those of `limner.hub.request.PushRequest`. Raises `SettingsError` for terms that were not accepted
     and for what is no target, `CheckpointError` for a run that cannot be published and for what the hub refuses.
@@ -33,13 +33,13 @@ def push(run: str | Path, target: str, **options: Unpack[PushOptions]) -> Pushed
         raise SettingsError(
             f"{target[:80]}: expected ORG/NAME of the hub, or a folder such as ./{Path(target).name}"
         )
-    if repository is None and asked.to_folder is not None:
+    if repository is None and asked.folder is not None:
         raise SettingsError(f"{target}: a folder already; with --to-folder name the repository ORG/NAME")
     if asked.licence is not None and not is_hub_licence(asked.licence):
         raise SettingsError(
             f"--licence {asked.licence[:40]!r}: expected the hub's name of a licence, such as cc-by-4.0 or apache-2.0"
         )
-    to = asked.to_folder or (None if repository is not None else Path(target).expanduser())
+    to = asked.folder or (None if repository is not None else Path(target).expanduser())
     if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise SettingsError(f"{to}: it exists and is not empty; give a new folder")
     with TemporaryDirectory(prefix="limner-push-") as staging:

@@ -112,7 +112,7 @@ def test_what_is_uploaded_is_what_a_folder_gets(
 ) -> None:
     api = fake_api(monkeypatch)
     push(open_run, "me/toys")
-    push(open_run, "me/toys", to_folder=tmp_path / "out")
+    push(open_run, "me/toys", folder=tmp_path / "out")
     written = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     # safetensors writes the parts of a header in any order
     checkpoints = [read_digest(tmp_path / "out" / "model.safetensors")]
@@ -236,7 +236,7 @@ def test_embeddings_of_training_pictures_are_published_by_a_word_only(toys: Data
         SettingsError, match=r"embeddings of \d+ training pictures and sentences.*--with-bank"
     ):
         push(run, str(tmp_path / "out"), accept_terms=True)
-    found = push(run, str(tmp_path / "out"), accept_terms=True, with_bank=True)
+    found = push(run, str(tmp_path / "out"), accept_terms=True, bank=True)
     assert found.bank == 40
     assert "Embeddings of 40 training pictures" in found.card
     assert load_model(tmp_path / "out", device="cpu").fingerprint == found.fingerprint
@@ -256,7 +256,7 @@ def test_evaluations_stand_on_the_card_and_in_the_hubs_formats(
     found = push(
         run,
         "me/toys",
-        to_folder=tmp_path / "out",
+        folder=tmp_path / "out",
         reports=[tmp_path / "report.json"],
         benchmarks=["org/toys:retrieval"],
     )
@@ -299,7 +299,7 @@ def test_evaluations_stand_on_the_card_and_in_the_hubs_formats(
 def test_a_dry_run_leaves_nothing(open_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api = fake_api(monkeypatch)
     found = push(open_run, "me/toys", dry_run=True)
-    push(open_run, "./out", to_folder=None, dry_run=True)
+    push(open_run, "./out", folder=None, dry_run=True)
     assert (api.calls, api.files) == ([], {})
     assert not Path("out").exists()
     assert found.files["model.safetensors"] > 100_000
