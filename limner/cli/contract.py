@@ -178,16 +178,16 @@ def _for_types(module: Any) -> dict[str, Any]:
 def _under_contract(
     function: Callable[..., Any], schema: Any, conflicts: Sequence[Conflict]
 ) -> Callable[..., None]:
-    given = inspect.signature(function).parameters
+    own = inspect.signature(function).parameters
     parameters = [
-        *given.values(),
+        *own.values(),
         # keyword-only ones may follow any others, with defaults or without
         *(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=switch)
             for name, switch in _SWITCHES.items()
         ),
     ]
-    takes_context = "context" in given
+    takes_context = "context" in own
     if not takes_context:
         # typer fills it in by its type; it is no option
         parameters.append(
