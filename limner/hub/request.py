@@ -1,4 +1,4 @@
-"""What of a run is published, and what came of it, for the library and the command line; nothing here imports torch."""
+"""A push as values, the request and its outcome, for the library and the command line; they need no torch."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
