@@ -16,6 +16,7 @@ from typing import Any
 
 import limner
 from limner import errors, losses, requests, wire
+from limner.hub.request import PushOptions, PushRequest
 
 
 @dataclass(frozen=True)
@@ -187,17 +188,19 @@ def _arguments(node: ast.FunctionDef, *, leave_out: str = "") -> str:
 
 
 def _spell_out(arguments: ast.arguments) -> None:
-    """Put the options of a search, with types and defaults, in place of `**options: Unpack[…]`."""
+    """Put the options of a search or a push, with types and defaults, in place of `**options: Unpack[…]`."""
     assert arguments.kwarg is not None
     assert isinstance(arguments.kwarg.annotation, ast.Subscript)
-    options = getattr(requests, ast.unparse(arguments.kwarg.annotation.slice))
+    called = ast.unparse(arguments.kwarg.annotation.slice)
+    options = getattr(requests, called, PushOptions)
+    request = PushRequest if options is PushOptions else requests.SearchRequest
     types = {
         ast.unparse(line.target): line.annotation
         for cls in (requests.SearchOptions, options)
         for line in _node_of(cls).body
         if isinstance(line, ast.AnnAssign)
     }
-    for name, field in requests.SearchRequest.model_fields.items():
+    for name, field in request.model_fields.items():
         if name in options.__annotations__:
             arguments.kwonlyargs.append(ast.arg(name, types[name]))
             arguments.kw_defaults.append(ast.Constant(field.default))

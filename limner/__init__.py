@@ -63,7 +63,7 @@ _PLACES = {
     "load": "limner.inference.load:load_model",
     "open_dataset": "limner.data.readers:open_dataset",
     "open_store": "limner.search.store:open_store",
-    "push": "limner.hub:push",
+    "push": "limner.hub.push:push",
     "train": "limner.library:train",
 }
 

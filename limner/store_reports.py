@@ -1,7 +1,7 @@
 """The reports of what is done with a store: indexing, its checking, its repair, an erasure, a server's probes."""
 
 import operator
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, JsonValue
 
@@ -187,6 +187,11 @@ class Repair(ResponseModel):
         """True if anything is lost, or may be."""
         return bool(self.lost or self.lost_sentences or self.missing)
 
+    @property
+    def sound(self) -> bool:
+        """True if nothing is lost and nothing stays damaged."""
+        return not (self.beside or self.loses)
+
 
 class Remains(ResponseModel):
     """Traces of erased rows that one file still has."""
@@ -284,42 +289,20 @@ class ErasureReport(ResponseModel):
     dry_run: bool = False
     """True if nothing was erased or searched."""
 
+    @property
+    def sound(self) -> bool:
+        """True if the report lists nothing that was not erased, or is left."""
+        return not (self.found or self.unknown or self.unmet or self.naming)
+
     def without_clues(self) -> "ErasureReport":
         """The report without what it tells of pictures that were not erased."""
         return self.model_copy(update={"unmet": (), "similar": (), "naming": (), "traces": _NO_TRACES})
 
     @classmethod
-    def planned(
-        cls,
-        *,
-        pictures: int,
-        sentences: int,
-        left: int,
-        leftovers: int = 0,
-        unknown: tuple[str, ...] = (),
-        unmet: tuple[str, ...] = (),
-        similar: tuple[str, ...] = (),
-        naming: tuple[str, ...] = (),
-    ) -> "ErasureReport":
-        """The report of an erasure that was not made."""
-        return cls(
-            pictures=pictures,
-            sentences=sentences,
-            left=left,
-            uploads=0,
-            leftovers=leftovers,
-            unknown=unknown,
-            unmet=unmet,
-            similar=similar,
-            naming=naming,
-            audit_lines=None,
-            traced=0,
-            traces=_NO_TRACES,
-            files=0,
-            bytes=0,
-            found=(),
-            dry_run=True,
-        )
+    def planned(cls, **said: Any) -> "ErasureReport":
+        """The report of an erasure that was not made, by what it would be."""
+        nothing: dict[str, Any] = {"traced": 0, "traces": _NO_TRACES, "files": 0, "bytes": 0, "found": ()}
+        return cls(uploads=0, audit_lines=None, dry_run=True, **nothing, **said)
 
 
 ProbeName = Literal["store", "model", "writer", "uploads", "audit"]

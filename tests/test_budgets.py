@@ -9,7 +9,7 @@ import limner
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-LINES, TEST_LINES = 70_060, 70_415
+LINES, TEST_LINES = 69_569, 70_412
 """Lines of Python of the package without the people that are drawn, and of the tests. The plan is 62,000 and 70,000."""
 
 METHODS, PARAMETERS, FILE_LINES = 20, 8, 500
@@ -17,7 +17,6 @@ METHODS, PARAMETERS, FILE_LINES = 20, 8, 500
 MORE_PARAMETERS = {
     "evaluation/both_directions.py evaluate": 12,
     "evaluation/both_directions.py evaluate_scores": 10,
-    "hub/push.py push": 14,
     "inference/evaluate_run.py evaluate_run": 10,
     "library.py train": 9,
     "losses/blocked_softmax.py forward": 9,

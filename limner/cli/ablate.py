@@ -28,31 +28,23 @@ app = group("Ablate.")
 
 @command(app, "ablate", Conflict("--held-out", needs="--draws"))
 def ablate_command(
-    table: Annotated[str, typer.Argument(help="Name of a table, see `limner recipes tables`.")],
+    table: Annotated[str, "Name of a table, see `limner recipes tables`."],
     data: DataSource,
     folder: Annotated[Path, typer.Option("--out", help="Folder of the runs and of the table.")],
     recipe: Annotated[
         str | None,
-        typer.Option(
-            help="Recipe that the rows change, or a .json file of one; without it the table's own small one."
-        ),
+        "Recipe that the rows change, or a .json file of one; without it the table's own small one.",
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas.")] = "0",
+    seeds: Annotated[str, "Seeds, separated by commas."] = "0",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Change a setting of all rows, key=value; may be repeated."),
     ] = None,
-    split: Annotated[str, typer.Option(help="Split to measure on; the papers' tables are on val.")] = "val",
-    stage: Annotated[str | None, typer.Option(help="Only the rows of this stage, I or II.")] = None,
-    row: Annotated[
-        list[str] | None,
-        typer.Option("--row", help="Only the row of this key, e.g. instance-1; may be repeated."),
-    ] = None,
+    split: Annotated[str, "Split to measure on; the papers' tables are on val."] = "val",
+    stage: Annotated[str | None, "Only the rows of this stage, I or II."] = None,
+    row: Annotated[list[str] | None, "Only the row of this key, e.g. instance-1; may be repeated."] = None,
     classes: Annotated[
-        str | None,
-        typer.Option(
-            help="Table 5: the two numbers of classes (default: the paper's shares of the pictures)."
-        ),
+        str | None, "Table 5: the two numbers of classes (default: the paper's shares of the pictures)."
     ] = None,
     draws: Annotated[
         int | None,
@@ -61,11 +53,10 @@ def ablate_command(
         ),
     ] = None,
     held_out: Annotated[
-        str | None,
-        typer.Option(help="With --draws: groups for validation and for testing (default: the table's own)."),
+        str | None, "With --draws: groups for validation and for testing (default: the table's own)."
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option(help="Protocol to measure by (default: the table's, or the dataset's own).")
+        str | None, "Protocol to measure by (default: the table's, or the dataset's own)."
     ] = None,
     cpu: Cpu = False,
 ) -> dict[str, JsonValue]:

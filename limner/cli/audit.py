@@ -7,25 +7,20 @@ import typer
 
 from limner.cli.conflicts import Conflict
 from limner.cli.console import out
-from limner.cli.contract import UnsoundError, command, group
+from limner.cli.contract import command, group
 from limner.errors import DataError
 from limner.server.audit_reports import AuditForgotten, AuditVerification
 
 app = group("Check a server's audit log, and remove what it tells of a person.")
 
-AuditFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The audit log, which `limner serve --audit` writes.")
-]
+AuditFile = Annotated[Path, "The audit log, which `limner serve --audit` writes."]
 
 
 @command(app, "verify")
 def verify_command(
     file: AuditFile,
     holds: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIGEST", help="A digest that an earlier call has printed; it must still be there."
-        ),
+        str | None, "A digest that an earlier call has printed; it must still be there.", "DIGEST"
     ] = None,
 ) -> AuditVerification:
     """Check that each line holds the digest of the line before: exit code 1 if one does not.
@@ -46,8 +41,6 @@ def verify_command(
         forgotten = f", parts of {report.forgotten} forgotten" if report.forgotten else ""
         out.print(f"{file}: whole, {report.lines} lines{since}{removed}{forgotten}")
         out.print(f"digest of the last line: {report.digest}")
-    if not report.sound:
-        raise UnsoundError(report)
     return report
 
 

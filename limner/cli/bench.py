@@ -9,14 +9,14 @@ import typer
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Arithmetic, Cpu, Report, Rerank, Stage, device, first, writable
-from limner.cli.options import precision as chosen_precision
+from limner.cli.options import Arithmetic, Cpu, ReportFile, Rerank, Stage, device, writable
 from limner.durable import write_text
 from limner.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from limner.data.minimal_pairs import PairSet
     from limner.evaluation.minimal_pairs import BenchReport, PairReport
+    from limner.evaluation.reranking import First
 
 app = group("Bench.")
 
@@ -32,27 +32,19 @@ def bench_command(
             help="Run folder or checkpoint, or embeddings of the set in an .npz file (docs/bench.md)."
         ),
     ] = None,
-    write: Annotated[
-        Path | None, typer.Option(help="Write pictures and cases to this new folder, for other models.")
-    ] = None,
+    write: Annotated[Path | None, "Write pictures and cases to this new folder, for other models."] = None,
     pairs: Annotated[
-        Path | None,
-        typer.Option(
-            help="Take the set from this folder, written before or your own, instead of drawing it."
-        ),
+        Path | None, "Take the set from this folder, written before or your own, instead of drawing it."
     ] = None,
     stage: Stage = None,
     rerank: Rerank = None,
-    details: Annotated[
-        bool, typer.Option("--details", help="Show what the lies of each kind are about.")
-    ] = False,
+    details: Annotated[bool, "Show what the lies of each kind are about."] = False,
     save: Annotated[
         Path | None,
-        typer.Option(
-            callback=writable, help="Write the embeddings to this .npz file, which this command reads, too."
-        ),
+        "Write the embeddings to this .npz file, which this command reads, too.",
+        writable,
     ] = None,
-    report_file: Report = None,
+    report_file: ReportFile = None,
     precision: Arithmetic = None,
     cpu: Cpu = False,
 ) -> "BenchReport":
@@ -72,11 +64,7 @@ def bench_command(
         checkpoint_path(model, stage)
     if write is not None and write.exists() and (not write.is_dir() or any(write.iterdir())):
         raise DataError(f"--write {write}: is not an empty folder; name a new or empty one")
-    how: dict[str, Any] = {
-        "stage": stage,
-        "device": device(cpu),
-        "precision": chosen_precision(precision),
-    }
+    how: dict[str, Any] = {"stage": stage, "device": device(cpu), "precision": precision}
     chosen = _pairs(pairs)
     if write is not None:
         chosen.write(write)
@@ -125,7 +113,7 @@ def _pairs(folder: Path | None) -> "PairSet":
 
 
 def _of_run(
-    folder: Path, pairs: "PairSet", rerank: str | None, save: Path | None, how: dict[str, Any]
+    folder: Path, pairs: "PairSet", rerank: "First | None", save: Path | None, how: dict[str, Any]
 ) -> "PairReport":
     from limner.evaluation.minimal_pairs import write_embeddings
     from limner.inference.bench_run import bench_run
@@ -136,7 +124,7 @@ def _of_run(
         return bench_run(
             run,
             pairs,
-            rerank=first(rerank),
+            rerank=rerank,
             progress=progress,
             keep=None if save is None else lambda *rows: write_embeddings(save, pairs, *rows),
         )

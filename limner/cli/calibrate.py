@@ -2,13 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
-from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first, store_folder
-from limner.cli.options import precision as chosen_precision
+from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, store_folder
 from limner.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -42,33 +39,22 @@ _THRESHOLD = 0.5
 )
 def calibrate_command(
     run: RunFolder,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="FORMAT:PATH", help="Fit on this dataset (docs/data-formats.md)."),
-    ] = None,
+    data: Annotated[str | None, "Fit on this dataset (docs/data-formats.md).", "FORMAT:PATH"] = None,
     store: Annotated[
         Any,
-        typer.Option(
-            metavar="STORE",
-            parser=store_folder,
-            help="Fit on the pictures and sentences of this store instead, for its own searches.",
-        ),
+        "Fit on the pictures and sentences of this store instead, for its own searches.",
+        "STORE",
+        store_folder,
     ] = None,
     # None and not "val": --check has to tell a split that was given from the default
-    split: Annotated[
-        str | None, typer.Option(help="Split of --data to fit on; never test; val if not given.")
-    ] = None,
+    split: Annotated[str | None, "Split of --data to fit on; never test; val if not given."] = None,
     stage: Stage = None,
     threshold: Annotated[
-        float | None,
-        typer.Option(
-            help=f"Probability below which the first hit is no good match; {_THRESHOLD} if not given."
-        ),
+        float | None, f"Probability below which the first hit is no good match; {_THRESHOLD} if not given."
     ] = None,
     rerank: Rerank = None,
     check: Annotated[
-        str | None,
-        typer.Option(help="Measure the calibration that the run has on this split, and fit nothing."),
+        str | None, "Measure the calibration that the run has on this split, and fit nothing."
     ] = None,
     precision: Arithmetic = None,
     cpu: Cpu = False,
@@ -87,12 +73,12 @@ def calibrate_command(
         # before the model: a store that is not there costs no loading
         files = StoreFiles.open(store)
         loaded = load_model(run, stage=stage, device=device(cpu), precision=files.manifest.precision)
-        return _of_store(loaded, files, chosen, first(rerank))
+        return _of_store(loaded, files, chosen, rerank)
     assert data is not None
-    loaded = load_model(run, stage=stage, device=device(cpu), precision=chosen_precision(precision))
+    loaded = load_model(run, stage=stage, device=device(cpu), precision=precision)
     if check is not None:
         return _check(loaded, run, data, check)
-    return _of_dataset(loaded, data, split or "val", chosen, first(rerank))
+    return _of_dataset(loaded, data, split or "val", chosen, rerank)
 
 
 def _of_dataset(

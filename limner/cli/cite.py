@@ -38,10 +38,8 @@ def cite_command(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            help="Format of the data, e.g. flickr30k, or FORMAT:PATH (default: what the recipe is for, or what the "
-            "run was trained on)."
-        ),
+        "Format of the data, e.g. flickr30k, or FORMAT:PATH (default: what the recipe is for, or what the "
+        "run was trained on).",
     ] = None,
 ) -> list[CitedWork]:
     """Print BibTeX of limner and of what a recipe or a run rests on: system, losses, networks and data."""

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limner.cli.options import engine as chosen_engine
+from limner.cli.options import InferenceEngine
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,14 +33,19 @@ def connected_to(cluster: str | None) -> "Iterator[Cluster | None]":
 
 
 def workers_for(
-    cluster: "Cluster | None", encoder: "Encoder", *, regions: bool, cpu: bool, engine: str = "torch"
+    cluster: "Cluster | None",
+    encoder: "Encoder",
+    *,
+    regions: bool,
+    cpu: bool,
+    engine: InferenceEngine = "torch",
 ) -> "Workers | None":
     """Start workers that have a model; None without a cluster."""
     if cluster is None:
         return None
     from limner.search.cluster import loader
 
-    load = loader(encoder, cpu=cpu, engine=chosen_engine(engine))
+    load = loader(encoder, cpu=cpu, engine=engine)
     return cluster.workers(load, encoder.fingerprint, regions=regions, cpu=cpu)
 
 

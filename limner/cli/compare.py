@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import typer
 
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
@@ -53,15 +52,12 @@ class Comparison(Result):
 def compare_command(
     systems: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILE…",
-            help="Files of `limner evaluate --per-query`, or tables of others (docs/measures.md), two or more; the "
-            "first is compared with each other. Seeds of one system: files with commas between them.",
-        ),
+        "Files of `limner evaluate --per-query`, or tables of others (docs/measures.md), two or more; the "
+        "first is compared with each other. Seeds of one system: files with commas between them.",
+        "FILE…",
     ],
     measures: Annotated[
-        str | None,
-        typer.Option(help="Columns to compare, e.g. 'R@1 mAP' (default: all that the files share)."),
+        str | None, "Columns to compare, e.g. 'R@1 mAP' (default: all that the files share)."
     ] = None,
 ) -> list[Comparison]:
     """Test whether systems differ on the same queries."""

@@ -22,24 +22,19 @@ def compose_command(
     data: DataSource,
     triplets: Annotated[
         str | None,
-        typer.Option(
-            metavar="cirr|fashioniq:DIR",
-            help="Also learn from composed queries, on their splits train and val (`limner data triplets` draws some).",
-        ),
+        "Also learn from composed queries, on their splits train and val (`limner data triplets` draws some).",
+        "cirr|fashioniq:DIR",
     ] = None,
     prompt: Annotated[
-        str | None,
-        typer.Option(help="Beginning of each sentence, * for the picture; 'a photo of *' if not given."),
+        str | None, "Beginning of each sentence, * for the picture; 'a photo of *' if not given."
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Epochs of the triplets, or of the pictures; 10 if not given.")
     ] = None,
     batch: Annotated[int | None, typer.Option(min=2, help="Queries of a step; 64 if not given.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Learning rate; 0.001 if not given.")] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Temperature of the losses; 0.05 if not given.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed starts and draws otherwise.")] = 0,
+    rate: Annotated[float | None, "Learning rate; 0.001 if not given."] = None,
+    temperature: Annotated[float | None, "Temperature of the losses; 0.05 if not given."] = None,
+    seed: Annotated[int, "Another seed starts and draws otherwise."] = 0,
     stage: Stage = None,
     cpu: Cpu = False,
 ) -> "ComposeReport":

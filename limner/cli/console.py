@@ -10,9 +10,13 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from limner.errors import SettingsError
+
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from rich.console import Console
 
 
@@ -25,7 +29,8 @@ class Screen:
 
     def __init__(self, stream: str, console: "Console | None" = None) -> None:
         self._stream, self._console = stream, console
-        self._muted = False
+        self.muted = False
+        """True if what is printed is dropped."""
 
     @property
     def rich(self) -> "Console":
@@ -36,20 +41,8 @@ class Screen:
             self._console = Console(
                 stderr=self._stream == "stderr", markup=False, emoji=False, highlight=False, soft_wrap=True
             )
-            # --quiet may have come before the console was made
-            self._console.quiet = self._muted
+        self._console.quiet = self.muted
         return self._console
-
-    @property
-    def muted(self) -> bool:
-        """True if what is printed is dropped."""
-        return self._muted
-
-    @muted.setter
-    def muted(self, muted: bool) -> None:
-        self._muted = muted
-        if self._console is not None:
-            self._console.quiet = muted
 
     @property
     def is_terminal(self) -> bool:
@@ -61,7 +54,7 @@ class Screen:
 
     def print(self, what: object = "") -> None:
         """Write lines of text, or draw what rich draws."""
-        if self._muted:
+        if self.muted:
             return
         if isinstance(what, str):
             # names of files and people, which a terminal must not take for its commands
@@ -155,6 +148,16 @@ def working(what: str) -> Iterator[None]:
     # a status and no bar: t-SNE and ranking say nothing of how far they are
     with err.rich.status(what):
         yield
+
+
+def save_sheet(sheet: "Image", path: Path) -> None:
+    """Save a picture under the name of an option. Raises `SettingsError`."""
+    try:
+        sheet.save(path)
+    # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path}: the sheet cannot be saved ({error}); try a name in .jpg") from None
+    err.print(f"drawn to {path}")
 
 
 def say_looks(looks: int | None, problem: str, split: str) -> None:

@@ -3,7 +3,11 @@
 A command is a function that returns its result, a pydantic model of the layer that made it, or a list of them; what it
 prints for people goes through `limner.cli.console`. Under `--json` that is dropped and the result is printed instead,
 so that nothing else can be on stdout. The type that the function returns is the schema that docs/cli.md shows. It may
-be imported under `TYPE_CHECKING`: help then starts without the layer, and with it torch.
+be imported under `TYPE_CHECKING`: help then starts without the layer, and with it torch. A result that is not `sound`
+is printed like any other, and the exit code is 1, for scripts.
+
+`NAME: Annotated[TYPE, HELP]` is an argument, with a default the option --NAME, without an opposite. Behind HELP a text
+names its value, and a function reads it. Where more is to say, typer's own `Option` or `Argument` stands there.
 """
 
 import ast
@@ -14,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -37,33 +40,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _SWITCHES = {
     "in_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and errors too.")],
-    "quiet": Annotated[bool, typer.Option("--quiet", help="Print no progress and no notes on stderr.")],
-    "verbose": Annotated[
-        bool,
-        typer.Option("--verbose", help="Print time and memory on stderr, and where a mistake was noticed."),
-    ],
+    "quiet": Annotated[bool, "Print no progress and no notes on stderr."],
+    "verbose": Annotated[bool, "Print time and memory on stderr, and where a mistake was noticed."],
 }
 """The options that every command has, by parameter name."""
-
-
-# no LimnerError: that is a mistake of the user's, one line and exit code 2
-class UnsoundError(Exception):
-    """A result that says that something is wrong: it is printed, and the exit code is 1."""
-
-    def __init__(self, result: object) -> None:
-        super().__init__()
-        self.result = result
-
-
-@dataclass
-class _Mode:
-    """How the command that runs was called."""
-
-    json: bool = False
-
-
-# one for the process, which runs one command at a time: some commands call `emit` deep inside
-_mode = _Mode()
 
 
 class Mistake(Result):
@@ -151,12 +131,12 @@ def command(app: typer.Typer, name: str, *conflicts: Conflict, schema: Any = Non
 
 def as_json() -> bool:
     """True if the command that runs was called with `--json`."""
-    return _mode.json
+    return out.muted
 
 
 def emit(result: object, *, lines: bool = False) -> None:
     """Print a result under `--json`, before the command ends; with `lines` on one line."""
-    if _mode.json or lines:
+    if out.muted or lines:
         # of bytes in a path that are no text, json writes what json.loads reads back; pydantic refuses them.
         # NaN is no JSON: other languages' parsers stop at it, so it is an error here
         typer.echo(json.dumps(to_jsonable_python(result), indent=None if lines else 2, allow_nan=False))
@@ -198,22 +178,22 @@ def _for_types(module: Any) -> dict[str, Any]:
 def _under_contract(
     function: Callable[..., Any], schema: Any, conflicts: Sequence[Conflict]
 ) -> Callable[..., None]:
-    # not by get_type_hints: the result's type may be a name for type checkers alone
-    hints = function.__annotations__
+    own = inspect.signature(function).parameters
     parameters = [
-        parameter.replace(annotation=_named(parameter, hints[parameter.name]))
-        for parameter in inspect.signature(function).parameters.values()
-    ] + [
+        *own.values(),
         # keyword-only ones may follow any others, with defaults or without
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=switch)
-        for name, switch in _SWITCHES.items()
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=switch)
+            for name, switch in _SWITCHES.items()
+        ),
     ]
-    takes_context = "context" in hints
+    takes_context = "context" in own
     if not takes_context:
         # typer fills it in by its type; it is no option
         parameters.append(
             inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
         )
+    parameters = [_named(one) for one in parameters]
 
     @wraps(function)
     def run(*, in_json: bool, quiet: bool, verbose: bool, **given: Any) -> None:
@@ -221,21 +201,18 @@ def _under_contract(
             raise SettingsError("--quiet and --verbose: give one of them")
         refuse(conflicts, given["context"] if takes_context else given.pop("context"))
         # monotonic: a clock that is set in between would make a negative time
-        began, code = time.monotonic(), 0
+        began = time.monotonic()
         # here and not on import: only a command may do this to the process, and --help has no need of it
         keep_freed_memory()
         # the exit below is outside, where the streams speak again
         with _speaking(in_json, quiet):
-            try:
-                result = function(**given)
-            except UnsoundError as found:
-                result, code = found.result, 1
+            result = function(**given)
             if result is not None:
                 emit(result)
             if verbose:
                 err.print(_cost(time.monotonic() - began))
-        if code:
-            raise typer.Exit(code)
+        if not getattr(result, "sound", True):
+            raise typer.Exit(1)
 
     # typer reads both: the signature for order and defaults, the annotations for types; `wraps` has set those
     # of the function, without the switches
@@ -248,16 +225,24 @@ def _under_contract(
 @contextmanager
 def _speaking(in_json: bool, quiet: bool) -> Iterator[None]:
     # under --json notes still go to stderr: whoever parses stdout can read there what is going on
-    _mode.json, out.muted, err.muted = in_json, in_json, quiet
+    out.muted, err.muted = in_json, quiet
     try:
         yield
     finally:
         # tests run many commands in one process, and the next is not to inherit this one's mode
-        _mode.json, out.muted, err.muted = False, False, False
+        out.muted, err.muted = False, False
 
 
-def _named(parameter: inspect.Parameter, hint: Any) -> Any:
-    """The annotation of a parameter, with a name in capitals for its value."""
+def _named(parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter as typer reads it, with a name in capitals for its value."""
+    hint = parameter.annotation
+    match getattr(hint, "__metadata__", ()):
+        case str(help), *more:
+            named = {"metavar" if isinstance(one, str) else "parser": one for one in more}
+            told: dict[str, Any] = {"help": help, **named}
+            is_argument = parameter.default is parameter.empty
+            info = typer.Argument(**told) if is_argument else typer.Option(flag(parameter.name), **told)
+            hint = Annotated[hint.__origin__, info]
     for info in getattr(hint, "__metadata__", ()):
         if isinstance(info, ArgumentInfo) and info.metavar is None:
             # commands share these objects (`limner.cli.options`), so the first name stays: use one name for all
@@ -265,7 +250,12 @@ def _named(parameter: inspect.Parameter, hint: Any) -> Any:
         # a switch has no value to name
         elif isinstance(info, OptionInfo) and info.metavar is None and hint.__origin__ is not bool:
             info.metavar = value_name(hint.__origin__)
-    return hint
+    return parameter.replace(annotation=hint)
+
+
+def flag(name: str) -> str:
+    """How an option is typed, by its parameter's name."""
+    return f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
 
 
 def value_name(kind: Any) -> str:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from limner.cli.conflicts import Conflict
-from limner.cli.console import counting, counting_each, err, out, say_looks
-from limner.cli.contract import UnsoundError, command, group
+from limner.cli.console import counting, counting_each, out, save_sheet, say_looks
+from limner.cli.contract import command, group
 from limner.documented import Result
-from limner.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,35 +53,29 @@ class TripletsDrawn(Result):
 
 @command(app, "check", Conflict("--sheet", needs="--with", why="shows captions that a run suspects"))
 def check_command(
-    data: Annotated[str, typer.Argument(metavar="FORMAT:PATH", help="The dataset (docs/data-formats.md).")],
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Only look for the pictures, do not open them.")
-    ] = False,
+    data: Annotated[str, "The dataset (docs/data-formats.md).", "FORMAT:PATH"],
+    fast: Annotated[bool, "Only look for the pictures, do not open them."] = False,
     run: Annotated[
         Path | None,
         typer.Option(
             "--with", metavar="RUN", help="Also find captions that this run holds for another picture's."
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="With --with: the split whose captions are judged.")] = "train",
+    split: Annotated[str, "With --with: the split whose captions are judged."] = "train",
     worst: Annotated[int, typer.Option(min=1, help="With --with: how many captions to show.")] = 20,
     sheet: Annotated[
-        Path | None, typer.Option(help="With --with: draw these with their pictures to a file (.png, .jpg).")
+        Path | None, "With --with: draw these with their pictures to a file (.png, .jpg)."
     ] = None,
     pretrained: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|RUN",
-            help="Name what weights have seen of the dataset by their own card: a name of docs/terms.md, their file or "
-            "folder, or a run.",
-        ),
+        "Name what weights have seen of the dataset by their own card: a name of docs/terms.md, their file or "
+        "folder, or a run.",
+        "NAME|RUN",
     ] = None,
     pretrained_data: Annotated[
         str | None,
-        typer.Option(
-            metavar="FORMAT:PATH",
-            help="A set that weights were trained on: count what it shares with the dataset.",
-        ),
+        "A set that weights were trained on: count what it shares with the dataset.",
+        "FORMAT:PATH",
     ] = None,
 ) -> "DataReport":
     """Find what is wrong with a dataset before training does: exit code 1 when there are errors."""
@@ -104,9 +97,7 @@ def check_command(
     result = DataReport(**dict(report))
     if pretrained is not None or other is not None:
         result = result.replace(pretrained=_pretrained(pretrained, seen, dataset, other, fast))
-    if not result.sound:
-        raise UnsoundError(result)
-    if run is not None and judged is not None:
+    if result.sound and run is not None and judged is not None:
         result = result.replace(suspicious=_suspicious(run, judged, worst, sheet))
     return result
 
@@ -165,12 +156,7 @@ def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None
         out.print(f"  {one.right:4.0%} right  {one.file}: {one.caption}")
     if sheet is not None:
         rows = [(one.file, one.caption, f"{one.right:.0%} right · {one.file.name}") for one in found[:worst]]
-        try:
-            caption_sheet(rows).save(sheet)
-        # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
-        except (OSError, ValueError) as error:
-            raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
-        err.print(f"drawn to {sheet}")
+        save_sheet(caption_sheet(rows), sheet)
     return SuspiciousCaptions(
         run=folder, split=split, captions=len(found), wrong=wrong, worst=tuple(found[:worst])
     )
@@ -178,22 +164,19 @@ def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None
 
 @command(app, "people")
 def people_command(
-    folder: Annotated[Path, typer.Argument(help="Folder to draw into.")],
-    identities: Annotated[int, typer.Option(help="How many different people.")] = 800,
-    seed: Annotated[int, typer.Option(help="Another seed draws other people.")] = 0,
+    folder: Annotated[Path, "Folder to draw into."],
+    identities: Annotated[int, "How many different people."] = 800,
+    seed: Annotated[int, "Another seed draws other people."] = 0,
     # None: the shares depend on how many people there are
-    val: Annotated[int | None, typer.Option(help="People for validation (default: a tenth).")] = None,
-    test: Annotated[int | None, typer.Option(help="People for testing (default: a fifth).")] = None,
+    val: Annotated[int | None, "People for validation (default: a tenth)."] = None,
+    test: Annotated[int | None, "People for testing (default: a fifth)."] = None,
     language: Annotated[
         list[str] | None,
-        typer.Option(
-            "--language",
-            metavar="en|de|zh|vi",
-            help="Language of the sentences (default: en); several with commas between them.",
-        ),
+        "Language of the sentences (default: en); several with commas between them.",
+        "en|de|zh|vi",
     ] = None,
     # 0, since the help in docs/cli.md is generated, and shows defaults: no machine's number of cores
-    workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
+    workers: Annotated[int, "Processes (default: one a core)."] = 0,
 ) -> PeopleDrawn:
     """Draw people and describe them, in the form of CUHK-PEDES."""
     from limner.people import generate_people
@@ -219,11 +202,11 @@ def people_command(
 
 @command(app, "triplets")
 def triplets_command(
-    people: Annotated[Path, typer.Argument(help="Folder of `limner data people`.")],
-    folder: Annotated[Path, typer.Argument(help="Folder to draw into.")],
-    twins: Annotated[int, typer.Option(help="Near-twins of each person, 1 to 8.")] = 4,
-    seed: Annotated[int, typer.Option(help="Another seed draws other changes and pictures.")] = 0,
-    workers: Annotated[int, typer.Option(help="Processes (default: one a core).")] = 0,
+    people: Annotated[Path, "Folder of `limner data people`."],
+    folder: Annotated[Path, "Folder to draw into."],
+    twins: Annotated[int, "Near-twins of each person, 1 to 8."] = 4,
+    seed: Annotated[int, "Another seed draws other changes and pictures."] = 0,
+    workers: Annotated[int, "Processes (default: one a core)."] = 0,
 ) -> TripletsDrawn:
     """Draw near-twins of generated people, each with one change, and sentences that ask for it, in the form of CIRR."""
     from limner.people import draw_triplets

@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from limner.cli.cluster import connected_to, encoded_by
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
@@ -22,17 +20,13 @@ from limner.cli.options import (
     Measures,
     PerQuery,
     ProtocolName,
+    ReportFile,
     Rerank,
     RunFolder,
     Stage,
     Trec,
     device,
-    first,
 )
-from limner.cli.options import (
-    Report as ReportFile,
-)
-from limner.cli.options import precision as chosen_precision
 from limner.durable import write_text
 from limner.errors import SettingsError
 
@@ -59,53 +53,33 @@ _HOW = "--split --stage --report --precision --cpu"
 )
 def evaluate_command(
     run: RunFolder,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", metavar="FORMAT:PATH", help="The dataset (docs/data-formats.md)."),
-    ] = None,
+    data: Annotated[str | None, "The dataset (docs/data-formats.md).", "FORMAT:PATH"] = None,
     on: Annotated[
         str | None,
-        typer.Option(
-            "--on",
-            metavar="FORMAT:PATH,…",
-            help="Measure on several datasets in place of --data: the row of a direct-transfer table.",
-        ),
+        "Measure on several datasets in place of --data: the row of a direct-transfer table.",
+        "FORMAT:PATH,…",
     ] = None,
     # test, the split that papers report; training never sees it
-    split: Annotated[str, typer.Option(help="Split to rank.")] = "test",
+    split: Annotated[str, "Split to rank."] = "test",
     stage: Stage = None,
     protocol: ProtocolName = None,
     measures: Measures = None,
     folds: Folds = None,
     rerank: Rerank = None,
     save: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the embeddings (before any re-ranking) to this .npz file, for `limner score`."
-        ),
+        Path | None, "Write the embeddings (before any re-ranking) to this .npz file, for `limner score`."
     ] = None,
     trec: Trec = None,
     depth: Depth = 1000,
     per_query: PerQuery = None,
     explanations: Annotated[
-        bool,
-        typer.Option(
-            "--explanations", help="Measure explanations instead, on generated people (docs/measures.md)."
-        ),
+        bool, "Measure explanations instead, on generated people (docs/measures.md)."
     ] = False,
     composed: Annotated[
-        str | None,
-        typer.Option(
-            "--composed",
-            metavar="cirr|fashioniq|itcpr:DIR",
-            help="Measure queries of a picture and a text, in place of --data.",
-        ),
+        str | None, "Measure queries of a picture and a text, in place of --data.", "cirr|fashioniq|itcpr:DIR"
     ] = None,
     submission: Annotated[
-        Path | None,
-        typer.Option(
-            "--submission", help="With --composed: write the rankings for CIRR's server to this folder."
-        ),
+        Path | None, "With --composed: write the rankings for CIRR's server to this folder."
     ] = None,
     report_file: ReportFile = None,
     precision: Arithmetic = None,
@@ -125,17 +99,13 @@ def evaluate_command(
     from limner.inference.load import load_model
 
     # how a run is loaded, whatever is measured of it
-    how: dict[str, Any] = {
-        "stage": stage,
-        "device": device(cpu),
-        "precision": chosen_precision(precision),
-    }
+    how: dict[str, Any] = {"stage": stage, "device": device(cpu), "precision": precision}
     if composed is not None:
         from limner.cli.composed_queries import evaluate_composed_queries
 
         return evaluate_composed_queries(run, composed, split, report_file, submission, how)
     if on is not None:
-        return _transfer(run, on, split, how, protocol, first(rerank), report_file, cluster=cluster)
+        return _transfer(run, on, split, how, protocol, rerank, report_file, cluster=cluster)
     assert data is not None
     if explanations:
         return _explanations(run, data, split, how, report_file)
@@ -167,7 +137,7 @@ def evaluate_command(
                 chosen,
                 protocol=rules,
                 folds=folds,
-                rerank=first(rerank),
+                rerank=rerank,
                 progress=progress,
                 keep=keep,
                 # closed then: whole machines would wait while this one ranks

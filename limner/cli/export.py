@@ -36,25 +36,18 @@ _CALIBRATED = 32
 @command(app, "export", Conflict("--int8", needs="--data", why="its scales are measured on pictures"))
 def export_command(
     run: RunFolder,
-    out_folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the export.")],
+    out_folder: Annotated[Path, "New folder for the export.", "DIR"],
     form: Annotated[
         str, typer.Option("--format", help="onnx, openvino, sentence-transformers or immich.")
     ] = "onnx",
-    int8: Annotated[
-        bool,
-        typer.Option("--int8", help="Weights, and an image tower's activations, in int8; needs --data."),
-    ] = False,
-    bf16: Annotated[
-        bool, typer.Option("--bf16", help="OpenVINO computes in bf16, fast where the processor has it.")
-    ] = False,
+    int8: Annotated[bool, "Weights, and an image tower's activations, in int8; needs --data."] = False,
+    bf16: Annotated[bool, "OpenVINO computes in bf16, fast where the processor has it."] = False,
     data: Annotated[
         str | None,
-        typer.Option(
-            metavar="FORMAT:PATH",
-            help="Measure the export on a split of this dataset; its training pictures give int8 its scales.",
-        ),
+        "Measure the export on a split of this dataset; its training pictures give int8 its scales.",
+        "FORMAT:PATH",
     ] = None,
-    split: Annotated[str, typer.Option(help="Split of --data to measure on.")] = "val",
+    split: Annotated[str, "Split of --data to measure on."] = "val",
     stage: Stage = None,
 ) -> "ExportedRun":
     """Write a run's two towers for ONNX Runtime, OpenVINO, sentence-transformers or immich.

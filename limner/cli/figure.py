@@ -8,7 +8,7 @@ import typer
 
 from limner.cli.console import out, say_looks, working
 from limner.cli.contract import command, group
-from limner.cli.options import Cpu, DataSource, RunFolder, Stage, chosen, device
+from limner.cli.options import Cpu, DataSource, Method, RunFolder, Stage, device
 from limner.documented import Result
 from limner.errors import DataError, SettingsError
 
@@ -36,9 +36,9 @@ Out = Annotated[
         callback=_checked,
     ),
 ]
-Split = Annotated[str, typer.Option(help="Split to draw from.")]
+Split = Annotated[str, "Split to draw from."]
 Titles = Annotated[list[str] | None, typer.Option("--title", help="Name in the figure, one for each file.")]
-Seed = Annotated[int, typer.Option(help="Another seed draws other items.")]
+Seed = Annotated[int, "Another seed draws other items."]
 
 
 class FigureFiles(Result):
@@ -58,9 +58,7 @@ class CorrelationFigure(FigureFiles):
 
 
 @command(app, "training")
-def training_command(
-    run: Annotated[Path, typer.Argument(help="Run folder, or its metrics.jsonl.")], file: Out
-) -> FigureFiles:
+def training_command(run: Annotated[Path, "Run folder, or its metrics.jsonl."], file: Out) -> FigureFiles:
     """Losses of both paths and R@1 on validation, epoch by epoch."""
     from limner.figures import training_curves
 
@@ -69,11 +67,9 @@ def training_command(
 
 @command(app, "ablation")
 def ablation_command(
-    table: Annotated[Path, typer.Argument(help="Folder of `limner ablate`, or its table.json.")],
+    table: Annotated[Path, "Folder of `limner ablate`, or its table.json."],
     file: Out,
-    baseline: Annotated[
-        str | None, typer.Option(metavar="ROW", help="Key of the row that the others are compared with.")
-    ] = None,
+    baseline: Annotated[str | None, "Key of the row that the others are compared with.", "ROW"] = None,
 ) -> FigureFiles:
     """Changes of an ablation table's rows against one of them, here and in the paper."""
     from limner.figures.ablation_changes import ablation_figure, read_table
@@ -85,9 +81,7 @@ def ablation_command(
 
 @command(app, "similarities")
 def similarities_command(
-    results: Annotated[
-        list[Path], typer.Argument(help="Results in .npz files, of `limner evaluate --save` or others.")
-    ],
+    results: Annotated[list[Path], "Results in .npz files, of `limner evaluate --save` or others."],
     file: Out,
     titles: Titles = None,
 ) -> FigureFiles:
@@ -104,7 +98,7 @@ def similarities_command(
 
 @command(app, "precision")
 def precision_command(
-    reports: Annotated[list[Path], typer.Argument(help="Reports in JSON, with curves.")],
+    reports: Annotated[list[Path], "Reports in JSON, with curves."],
     file: Out,
     titles: Titles = None,
 ) -> FigureFiles:
@@ -124,7 +118,7 @@ def correlation_command(
     data: DataSource,
     file: Out,
     split: Split = "val",
-    images: Annotated[int, typer.Option(help="Pictures, drawn at random.")] = 100,
+    images: Annotated[int, "Pictures, drawn at random."] = 100,
     stage: Stage = None,
     seed: Seed = 0,
     cpu: Cpu = False,
@@ -151,7 +145,7 @@ def map_command(
         list[str], typer.Option("--group", help="Group or label to show; give it twice or more.")
     ],
     split: Split = "val",
-    images: Annotated[int, typer.Option(help="Pictures a group, drawn at random.")] = 500,
+    images: Annotated[int, "Pictures a group, drawn at random."] = 500,
     stage: Stage = None,
     seed: Seed = 0,
     cpu: Cpu = False,
@@ -193,7 +187,7 @@ def ranks_command(
     split: Split = "test",
     queries: Annotated[int, typer.Option(min=1, max=50, help="Queries, drawn at random.")] = 5,
     k: Annotated[int, typer.Option("-k", min=1, max=50, help="Items of each.")] = 10,
-    to_text: Annotated[bool, typer.Option("--to-text", help="Ask sentences for pictures.")] = False,
+    to_text: Annotated[bool, "Ask sentences for pictures."] = False,
     stage: Stage = None,
     seed: Seed = 0,
     cpu: Cpu = False,
@@ -212,9 +206,9 @@ def ranks_command(
 @command(app, "nearest")
 def nearest_command(
     run: RunFolder,
-    words: Annotated[list[str], typer.Argument(help="Words to find the neighbours of.")],
+    words: Annotated[list[str], "Words to find the neighbours of."],
     file: Out,
-    k: Annotated[int, typer.Option("-k", help="Neighbours of each.")] = 8,
+    k: Annotated[int, "Neighbours of each."] = 8,
     stage: Stage = None,
 ) -> FigureFiles:
     """The nearest words of some words: by an LSTM's output for each, else by the model's word table."""
@@ -231,25 +225,18 @@ def nearest_command(
 @command(app, "words")
 def words_command(
     run: RunFolder,
-    image: Annotated[Path, typer.Argument(help="Picture.")],
-    sentence: Annotated[str, typer.Argument(help="Sentence that describes it.")],
+    image: Annotated[Path, "Picture."],
+    sentence: Annotated[str, "Sentence that describes it."],
     file: Out,
-    method: Annotated[
-        str, typer.Option(help="The method that gives words their weights (docs/searching.md).")
-    ] = "masked-regression",
-    each_word: Annotated[
-        bool, typer.Option("--each-word", help="A bar a word: do not join words to phrases.")
-    ] = False,
+    method: Method = "masked-regression",
+    each_word: Annotated[bool, "A bar a word: do not join words to phrases."] = False,
     stage: Stage = None,
     cpu: Cpu = False,
 ) -> FigureFiles:
     """How much each phrase of a sentence adds to its match with a picture."""
     from limner.figures import word_bars
     from limner.inference.load import load_model
-    from limner.inference.word_effects import METHODS
 
-    # before the model is loaded
-    chosen("--method", method, METHODS)
     loaded = load_model(run, stage=stage, device=device(cpu))
     found = word_bars.word_weights(loaded, image, sentence, method, each_word=each_word)
     return _write(word_bars.weights_figure(found, sentence, method), file)
@@ -258,13 +245,11 @@ def words_command(
 @command(app, "attention")
 def attention_command(
     run: RunFolder,
-    image: Annotated[Path, typer.Argument(help="Picture.")],
-    sentence: Annotated[str, typer.Argument(help="Sentence to match it with.")],
+    image: Annotated[Path, "Picture."],
+    sentence: Annotated[str, "Sentence to match it with."],
     file: Out,
     stage: Stage = None,
-    bare: Annotated[
-        bool, typer.Option("--bare", help="Leave the picture itself out, for one that may not be shown.")
-    ] = False,
+    bare: Annotated[bool, "Leave the picture itself out, for one that may not be shown."] = False,
     cpu: Cpu = False,
 ) -> FigureFiles:
     """Where a reranker looks: each word's attention over the picture, each step's over the words."""

@@ -22,16 +22,12 @@ from limner.cli.options import (
     StoreFolder,
     device,
 )
-from limner.cli.options import engine as chosen_engine
-from limner.cli.options import precision as chosen_precision
 from limner.errors import DataError, SettingsError
 from limner.store_reports import IndexReport, SentencesReport
 
 if TYPE_CHECKING:
-    from limner.data.records import Dataset
     from limner.export.exported import ExportedModel
     from limner.inference.trained import TrainedModel
-    from limner.search.batch_look import Workers
     from limner.search.sentences import Sentence
     from limner.store.files import StoreFiles
     from limner.types import Encoder
@@ -67,10 +63,8 @@ class SentencesIndexed(SentencesReport):
 def index_command(
     run: Annotated[
         Path,
-        typer.Argument(
-            help="Run folder of the model, an export of it, or hf:ORG/NAME of the hub: a run, or a pair, which is "
-            "imported into the store; with --vectors the name of the model that made them.",
-        ),
+        "Run folder of the model, an export of it, or hf:ORG/NAME of the hub: a run, or a pair, which is "
+        "imported into the store; with --vectors the name of the model that made them.",
     ],
     store: StoreFolder,
     pictures: Annotated[
@@ -78,27 +72,18 @@ def index_command(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(
-            metavar="FORMAT:PATH",
-            help="Index a dataset instead: pictures, identities, metadata and sentences (docs/data-formats.md).",
-        ),
+        "Index a dataset instead: pictures, identities, metadata and sentences (docs/data-formats.md).",
+        "FORMAT:PATH",
     ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Only this split of the dataset; all if not given.")
-    ] = None,
+    split: Annotated[str | None, "Only this split of the dataset; all if not given."] = None,
     metadata: Annotated[
-        Path | None,
-        typer.Option(
-            help="Of pictures: CSV or JSONL with a column 'file', optionally 'identity', and any others."
-        ),
+        Path | None, "Of pictures: CSV or JSONL with a column 'file', optionally 'identity', and any others."
     ] = None,
     vectors: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Index embeddings that another program has computed: .npz with the arrays images and image_names, or "
-            "what `limner store export` writes.",
-        ),
+        "Index embeddings that another program has computed: .npz with the arrays images and image_names, or "
+        "what `limner store export` writes.",
+        "FILE",
     ] = None,
     regions: Annotated[
         bool | None,
@@ -125,6 +110,7 @@ def index_command(
     from limner.data.readers import open_dataset
     from limner.search.find_pictures import find_pictures
     from limner.search.index import check_arguments, index_pictures
+    from limner.search.index_dataset import index_dataset
     from limner.search.metadata import read_metadata
 
     check_arguments(bool(pictures), data is not None, split is not None, metadata is not None)
@@ -138,28 +124,27 @@ def index_command(
     encoder: Encoder
     with connected_to(cluster) as connection:
         encoder, opened = _open(
-            run, store, _how(cpu, engine, precision), stage=stage, keep_model=not no_model, regions=regions
+            run,
+            store,
+            cpu,
+            stage=stage,
+            engine=engine,
+            precision=precision,
+            keep_model=not no_model,
+            regions=regions,
         )
         workers = workers_for(
             connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
         )
+        how: dict[str, Any] = {"batch_size": batch, "cluster": workers}
         if dataset is not None:
-            summary = _index_dataset(encoder, opened, dataset, split, batch, workers)
+            with counting_each("pictures") as each:
+                summary = index_dataset(encoder, opened, dataset, split=split, progress=each, **how)
         else:
             assert found is not None
             with counting("pictures") as progress:
-                summary = index_pictures(
-                    encoder,
-                    opened,
-                    found,
-                    metadata=notes,
-                    batch_size=batch,
-                    cluster=workers,
-                    progress=progress,
-                )
-    _say(summary, store, len(opened))
-    _say_unused(summary, metadata)
-    return Indexed(store=str(store), pictures=len(opened), **dict(summary))
+                summary = index_pictures(encoder, opened, found, metadata=notes, progress=progress, **how)
+    return _told(summary, store, opened, metadata)
 
 
 def _index_vectors(name: str, store: Any, vectors: Path, metadata: Path | None) -> Indexed:
@@ -171,36 +156,16 @@ def _index_vectors(name: str, store: Any, vectors: Path, metadata: Path | None) 
     opened = store_of_vectors(name, given.vectors.shape[1], store)
     with counting("pictures") as progress:
         summary = index_vectors(opened, given, metadata=notes, progress=progress)
-    _say(summary, store, len(opened))
-    _say_unused(summary, metadata)
-    return Indexed(store=str(store), pictures=len(opened), **dict(summary))
-
-
-def _say_unused(summary: IndexReport, metadata: Path | None) -> None:
-    # a store without its metadata looks whole until a condition finds nothing
-    if summary.unused_metadata:
-        err.print(
-            f"{metadata}: {len(summary.unused_metadata)} of its rows name none of these pictures, e.g. "
-            f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
-        )
-
-
-def _how(cpu: bool, engine: str = "torch", precision: str | None = None) -> dict[str, Any]:
-    """The arguments of `load_model` that say how a run computes."""
-    return {
-        "device": device(cpu),
-        "engine": chosen_engine(engine),
-        "precision": chosen_precision(precision),
-    }
+    return _told(summary, store, opened, metadata)
 
 
 def _open(
-    run: Path, store: Any, how: dict[str, Any], *, keep_model: bool, **options: Any
+    run: Path, store: Any, cpu: bool, *, keep_model: bool, **options: Any
 ) -> "tuple[TrainedModel | ExportedModel, StoreFiles]":
     from limner.search.open_source import open_source
     from limner.store.path import is_remote
 
-    encoder, opened = open_source(run, store, keep_model=keep_model, **how, **options)
+    encoder, opened = open_source(run, store, keep_model=keep_model, device=device(cpu), **options)
     if keep_model and is_remote(store) and opened.rows.changed_at() is None:
         # told once, when the store is new: on a disk it would hold the model
         err.print(
@@ -209,32 +174,12 @@ def _open(
     return encoder, opened
 
 
-def _index_dataset(
-    encoder: "Encoder",
-    store: "StoreFiles",
-    dataset: "Dataset",
-    split: str | None,
-    batch: int,
-    workers: "Workers | None",
-) -> IndexReport:
-    from limner.search.index_dataset import index_dataset
-
-    with counting_each("pictures") as progress:
-        return index_dataset(
-            encoder, store, dataset, split=split, batch_size=batch, cluster=workers, progress=progress
-        )
-
-
 @command(app, "index-sentences")
 def index_sentences_command(
-    run: Annotated[
-        Path, typer.Argument(help="Run folder of the model, an export of it, or hf:ORG/NAME of the hub.")
-    ],
+    run: Annotated[Path, "Run folder of the model, an export of it, or hf:ORG/NAME of the hub."],
     store: StoreFolder,
-    data: Annotated[
-        str, typer.Argument(help="A dataset (FORMAT:PATH), or a text file with one sentence a line.")
-    ],
-    split: Annotated[str | None, typer.Option(help="Only the sentences of this split.")] = None,
+    data: Annotated[str, "A dataset (FORMAT:PATH), or a text file with one sentence a line."],
+    split: Annotated[str | None, "Only the sentences of this split."] = None,
     no_model: NoModel = False,
     cpu: Cpu = False,
 ) -> SentencesIndexed:
@@ -246,7 +191,7 @@ def index_sentences_command(
 
     # before the model: a file that is not there costs no loading
     sentences = _sentences(data, split)
-    encoder, files = _open(run, store, _how(cpu), keep_model=not no_model)
+    encoder, files = _open(run, store, cpu, keep_model=not no_model)
     opened = SentenceTable(files)
     with counting("sentences") as progress:
         summary = opened.index(encoder, sentences, progress=progress)
@@ -286,15 +231,10 @@ def _sentences(data: str, split: str | None) -> "list[Sentence]":
 @command(app, "reindex")
 def reindex_command(
     store: StoreFolder,
-    run: Annotated[
-        Path,
-        typer.Argument(help="Run folder of the other model, an export of it, or hf:ORG/NAME of the hub."),
-    ],
+    run: Annotated[Path, "Run folder of the other model, an export of it, or hf:ORG/NAME of the hub."],
     new: NewStoreFolder,
     no_model: NoModel = False,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Take out of NEW what STORE does not hold, or no longer.")
-    ] = False,
+    delete: Annotated[bool, "Take out of NEW what STORE does not hold, or no longer."] = False,
     batch: Batch = _BATCH,
     engine: Engine = "torch",
     precision: Arithmetic = None,
@@ -312,7 +252,7 @@ def reindex_command(
         # before the model: a store that is not there costs no loading
         old = StoreFiles.open(store)
         # a new folder: vectors of two models cannot be compared, so a store holds one model's
-        encoder, opened = _open(run, new, _how(cpu, engine, precision), keep_model=not no_model)
+        encoder, opened = _open(run, new, cpu, engine=engine, precision=precision, keep_model=not no_model)
         workers = workers_for(
             connection, encoder, regions=opened.region_shape is not None, cpu=cpu, engine=engine
         )
@@ -320,15 +260,15 @@ def reindex_command(
             summary = reindex(
                 old, encoder, opened, delete=delete, batch_size=batch, cluster=workers, progress=progress
             )
-    _say(summary, new, len(opened))
+    told = _told(summary, new, opened)
     if summary.others and delete:
         out.print(f"{summary.others} deleted that {store} does not hold")
     elif summary.others:
         err.print(f"{summary.others} pictures of {new} are not in {store}; --delete takes them out")
-    return Indexed(store=str(new), pictures=len(opened), **dict(summary))
+    return told
 
 
-def _say(summary: IndexReport, folder: object, pictures: int) -> None:
+def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: Path | None = None) -> Indexed:
     # a broken disk may skip thousands; the count in the last line must stay in sight
     for path, reason in summary.skipped[:_SHOWN]:
         err.print(one_line(f"skipped {path}: {reason}"))
@@ -338,7 +278,7 @@ def _say(summary: IndexReport, folder: object, pictures: int) -> None:
     if sentences is not None:
         _say_left_out(sentences)
     out.print(
-        f"{folder}: {pictures} pictures; {summary.added} added, {summary.updated} updated, "
+        f"{folder}: {len(store)} pictures; {summary.added} added, {summary.updated} updated, "
         f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped{_passed_over(summary)}"
     )
     if summary.forgotten:
@@ -350,6 +290,13 @@ def _say(summary: IndexReport, folder: object, pictures: int) -> None:
             f"sentences: {sentences.added} added, {sentences.unchanged} unchanged, "
             f"{len(sentences.unknown)} left out, {sentences.removed} removed"
         )
+    # a store without its metadata looks whole until a condition finds nothing
+    if summary.unused_metadata:
+        err.print(
+            f"{metadata}: {len(summary.unused_metadata)} of its rows name none of these pictures, e.g. "
+            f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
+        )
+    return Indexed(store=str(folder), pictures=len(store), **dict(summary))
 
 
 def _passed_over(summary: IndexReport) -> str:

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.documented import Result
@@ -82,19 +80,14 @@ def _is_here(name: str) -> bool:
 def import_command(
     source: Annotated[
         str,
-        typer.Argument(
-            help="hf:ORG/NAME of the Hugging Face hub, a folder with the model's files, or st:ORG/NAME or st:FOLDER of "
-            "sentence-transformers."
-        ),
+        "hf:ORG/NAME of the Hugging Face hub, a folder with the model's files, or st:ORG/NAME or st:FOLDER of "
+        "sentence-transformers.",
     ],
-    run: Annotated[Path, typer.Argument(help="New run folder.")],
+    run: Annotated[Path, "New run folder."],
     size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HEIGHTxWIDTH", help="Another size of images in pixels; positions are interpolated."
-        ),
+        str | None, "Another size of images in pixels; positions are interpolated.", "HEIGHTxWIDTH"
     ] = None,
-    words: Annotated[int | None, typer.Option(help="A shorter length of sentences in tokens.")] = None,
+    words: Annotated[int | None, "A shorter length of sentences in tokens."] = None,
 ) -> Imported:
     """Make a run of a pretrained pair of encoders, such as CLIP or SigLIP 2.
 
@@ -110,28 +103,20 @@ def import_command(
     err.print(f"reading {source}")
     model = import_model(source, run, size=sides, words=words)
     described = model.description["data"]["source"]
-    if model.description["system"] == CALLED:
-        out.print(f"{run}: {described}, embeddings of {model.dim} numbers, computed by sentence-transformers")
-        imported = Imported(run=str(run), source=described, dim=model.dim, fingerprint=model.fingerprint)
-    else:
-        height, width = model.images.crop
-        out.print(
-            f"{run}: {described}, embeddings of {model.dim} numbers, images of {height}×{width} pixels, sentences of "
-            f"{model.model.settings.text.words} tokens"
-        )
-        imported = Imported(
-            run=str(run),
-            source=described,
-            dim=model.dim,
-            height=height,
-            width=width,
-            words=model.model.settings.text.words,
-            tokens=model.tokenizer.size,
-            parameters=sum(weight.numel() for weight in model.model.parameters()),
-            fingerprint=model.fingerprint,
-        )
+    how, facts = ", computed by sentence-transformers", {}
+    if model.description["system"] != CALLED:
+        (height, width), read = model.images.crop, model.model.settings.text.words
+        how = f", images of {height}×{width} pixels, sentences of {read} tokens"
+        facts = {
+            "height": height,
+            "width": width,
+            "words": read,
+            "tokens": model.tokenizer.size,
+            "parameters": sum(weight.numel() for weight in model.model.parameters()),
+        }
+    out.print(f"{run}: {described}, embeddings of {model.dim} numbers{how}")
     out.print(f"next: limner index {run} STORE PICTURES")
-    return imported
+    return Imported(run=str(run), source=described, dim=model.dim, fingerprint=model.fingerprint, **facts)
 
 
 def _sides(text: str) -> tuple[int, int]:

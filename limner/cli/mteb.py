@@ -9,8 +9,7 @@ import typer
 from limner.cli.conflicts import Conflict
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, first, writable
-from limner.cli.options import precision as chosen_precision
+from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, writable
 from limner.documented import Result
 from limner.durable import write_text
 from limner.errors import SettingsError
@@ -68,14 +67,11 @@ def mteb_command(
     out_file: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", callback=writable, help="Write all of MTEB's scores to this JSON file."
+            "--out", metavar="FILE", parser=writable, help="Write all of MTEB's scores to this JSON file."
         ),
     ] = None,
     search: Annotated[
-        bool,
-        typer.Option(
-            "--search", help="Measure a store as it is served, re-ranked, in place of the embedding alone."
-        ),
+        bool, "Measure a store as it is served, re-ranked, in place of the embedding alone."
     ] = False,
     rerank: Rerank = None,
     stage: Stage = None,
@@ -95,8 +91,8 @@ def mteb_command(
         raise SettingsError("--tasks: name at least one, such as Flickr30kT2IRetrieval")
     version = str(library().__version__)
     chosen = find_tasks(names)
-    loaded = load_model(run, stage=stage, device=device(cpu), precision=chosen_precision(precision))
-    model = Search(loaded, rerank=first(rerank)) if search else Encoder(loaded)
+    loaded = load_model(run, stage=stage, device=device(cpu), precision=precision)
+    model = Search(loaded, rerank=rerank) if search else Encoder(loaded)
     for task in chosen:
         expect_fit(model, task)
     results = []

@@ -3,197 +3,77 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
-from limner.cli.options import Stage
-from limner.documented import Result
+from limner.cli.setting_options import with_options
 from limner.durable import read_json
 from limner.errors import SettingsError
+from limner.hub.request import Pushed, PushRequest
 
 app = group("Push.")
 
 
-class PushedTerms(Result):
-    """A set, or weights, that published weights have learnt from."""
-
-    name: str
-    """Its name."""
-    licence: str
-    """Its licence or conditions."""
-    open: bool
-    """True if it states a licence that lets the weights be passed on."""
-
-
-class Pushed(Result):
-    """The result of `limner push`."""
-
-    target: str
-    """The repository ORG/NAME, or the folder."""
-    url: str | None
-    """The page of the repository; null for a folder."""
-    dry_run: bool
-    """True if nothing was uploaded or written."""
-    fingerprint: str
-    """Digest of the model, the same before and after."""
-    files: dict[str, int]
-    """The files, and the bytes of each."""
-    licence: str
-    """The licence as the hub calls it; "other" where no open one covers everything."""
-    terms: tuple[PushedTerms, ...]
-    """Sets and weights that the weights have learnt from."""
-    private: bool | None
-    """Seen by its owner alone; null for a folder."""
-    gated: bool
-    """Access on request."""
-    replaced: tuple[str, ...]
-    """Settings of the description that named a place of this machine, and are "not-published" now."""
-    picture_digests: int
-    """Training pictures whose digests are published."""
-    bank: int
-    """Training pictures and sentences whose embeddings are published."""
-    card: str
-    """The model card."""
-
-
 @command(app, "push")
+@with_options(PushRequest, "folder", "terms", "bank", "reports", "benchmarks", bare=True)
 def push_command(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    target: Annotated[
-        str, typer.Argument(help="ORG/NAME of the hub; or a folder as ./FOLDER, or with a slash at its end.")
-    ],
+    run: Annotated[Path, "Run folder."],
+    target: Annotated[str, "ORG/NAME of the hub; or a folder as ./FOLDER, or with a slash at its end."],
     to_folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--to-folder", help="Write what would be uploaded to this new folder, and upload nothing."
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the files and the model card; upload and write nothing.")
-    ] = False,
-    accept_terms: Annotated[
-        bool,
-        typer.Option(
-            "--accept-terms",
-            help="You have read the terms of what the weights have learnt from, and may pass them on; needed where "
-            "these are not open (docs/terms.md).",
-        ),
-    ] = False,
-    public: Annotated[
-        bool, typer.Option("--public", help="Everybody sees the repository; private otherwise.")
-    ] = False,
-    gated: Annotated[
-        bool,
-        typer.Option(
-            "--gated", help="Access on request; always so where the terms of what was learnt are not open."
-        ),
-    ] = False,
-    licence: Annotated[
-        str | None,
-        typer.Option(
-            "--licence",
-            help="The hub's name of the licence of weights that have learnt from your own pictures, e.g. cc-by-4.0.",
-        ),
+        Path | None, "Write what would be uploaded to this new folder, and upload nothing."
     ] = None,
     terms: Annotated[
         Path | None,
-        typer.Option(
-            "--terms",
-            help="A JSON file with the terms of what limner knows none, such as a file of weights: by the name that "
-            "run.json has, the fields of a terms.json (docs/terms.md).",
-        ),
-    ] = None,
-    digests: Annotated[
-        bool | None,
-        typer.Option(
-            "--digests/--no-digests",
-            help="Keep the digests by which a run knows its training pictures; default: of published sets, and not of "
-            "your own pictures.",
-        ),
+        "A JSON file with the terms of what limner knows none, such as a file of weights: by the name that "
+        "run.json has, the fields of a terms.json (docs/terms.md).",
     ] = None,
     with_bank: Annotated[
-        bool,
-        typer.Option(
-            "--with-bank", help="Publish the embeddings of training pictures that a hub correction holds."
-        ),
+        bool, "Publish the embeddings of training pictures that a hub correction holds."
     ] = False,
     report: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--report",
-            help="A report of `limner evaluate --report`, for its intervals on the card; may be repeated.",
-        ),
+        "A report of `limner evaluate --report`, for its intervals on the card; may be repeated.",
     ] = None,
     benchmark: Annotated[
         list[str] | None,
-        typer.Option(
-            "--benchmark",
-            metavar="[PROTOCOL=]ORG/NAME[:TASK]",
-            help="A benchmark dataset of the hub whose leaderboard the test results are for (.eval_results).",
-        ),
+        "A benchmark dataset of the hub whose leaderboard the test results are for (.eval_results).",
+        "[PROTOCOL=]ORG/NAME[:TASK]",
     ] = None,
-    stage: Stage = None,
+    **options: Any,
 ) -> Pushed:
     """Publish a run on the Hugging Face hub, or write what would be published to a folder.
 
     Only the chosen checkpoint goes, without folders of this machine, with a model card and its results.
     `limner.load("hf:ORG/NAME")` and every command that takes RUN read it.
     """
-    from limner.hub import push
+    from limner.hub.push import push
 
     err.print(f"reading {run}")
     found = push(
         run,
         target,
         folder=to_folder,
-        dry_run=dry_run,
-        stage=stage,
-        accept_terms=accept_terms,
-        public=public,
-        gated=gated,
-        licence=licence,
         terms=None if terms is None else _stated(terms),
-        digests=digests,
         bank=with_bank,
         reports=report or (),
         benchmarks=benchmark or (),
+        **options,
     )
-    written = found.published
-    if written.replaced:
-        err.print(f"not published, since they name places of this machine: {', '.join(written.replaced)}")
-    if dry_run:
-        if written.licence.restricted and not accept_terms:
-            listed = "; ".join(f"{one.name}: {one.licence}" for one in written.licence.restricted)
-            err.print(f"to publish it, read these terms and give --accept-terms: {listed}")
-        out.print(written.card)
-    for name, size in found.sizes.items():
+    if found.replaced:
+        err.print(f"not published, since they name places of this machine: {', '.join(found.replaced)}")
+    if found.dry_run:
+        restricted = [f"{one.name}: {one.licence}" for one in found.terms if not one.open]
+        if restricted and not options["accept_terms"]:
+            err.print(f"to publish it, read these terms and give --accept-terms: {'; '.join(restricted)}")
+        out.print(found.card)
+    for name, size in found.files.items():
         out.print(f"{size:>12,} bytes  {name}")
     access = "" if found.private is None else f", {'private' if found.private else 'public'}"
-    done = "would be published" if dry_run else "written" if found.private is None else "published"
+    done = "would be published" if found.dry_run else "written" if found.private is None else "published"
     out.print(
-        f"{found.target}: {done}, model {written.fingerprint[:16]}, license: {written.licence.licence}"
-        f"{access}{', gated' if written.gated else ''}"
+        f"{found.target}: {done}, model {found.fingerprint[:16]}, license: {found.licence}{access}"
+        f"{', gated' if found.gated else ''}"
     )
-    url = None if found.private is None else f"https://huggingface.co/{found.target}"
-    return Pushed(
-        target=found.target,
-        url=url,
-        dry_run=dry_run,
-        fingerprint=written.fingerprint,
-        files=found.sizes,
-        licence=written.licence.licence,
-        terms=tuple(
-            PushedTerms(name=one.name, licence=one.licence, open=one not in written.licence.restricted)
-            for one in written.licence.terms
-        ),
-        private=found.private,
-        gated=written.gated,
-        replaced=written.replaced,
-        picture_digests=written.digests,
-        bank=written.bank,
-        card=written.card,
-    )
+    return found
 
 
 def _stated(file: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import typer
 from pydantic import JsonValue
 
 from limner.cli.console import err, out
@@ -56,7 +55,7 @@ def list_command() -> list[RecipeListed]:
 
 @command(app, "show")
 def show_command(
-    recipe: Annotated[str, typer.Argument(help="Name of a recipe, or a .json file of one.")],
+    recipe: Annotated[str, "Name of a recipe, or a .json file of one."],
     settings: SetOption = None,
 ) -> dict[str, JsonValue]:
     """Print a recipe's whole configuration as JSON, and on stderr the terms of the data that it is for."""

@@ -4,13 +4,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from limner.cli.conflicts import Conflict
 from limner.cli.console import out, working
 from limner.cli.contract import command, group
-from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, Trec
-from limner.cli.options import Report as ReportFile
+from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, ReportFile, Trec
 from limner.durable import write_text
 
 if TYPE_CHECKING:
@@ -32,15 +29,13 @@ app = group("Score.")
 def score_command(
     file: Annotated[
         Path,
-        typer.Argument(
-            help="Arrays in an .npz file, a table in .parquet or .csv (docs/measures.md), or a TREC run with --qrels."
-        ),
+        "Arrays in an .npz file, a table in .parquet or .csv (docs/measures.md), or a TREC run with --qrels.",
     ],
     protocol: ProtocolName = None,
     measures: Measures = None,
     folds: Folds = None,
-    cosine: Annotated[bool, typer.Option("--cosine", help="L2-normalise the embeddings first.")] = False,
-    qrels: Annotated[Path | None, typer.Option(help="TREC qrels: FILE is a TREC run.")] = None,
+    cosine: Annotated[bool, "L2-normalise the embeddings first."] = False,
+    qrels: Annotated[Path | None, "TREC qrels: FILE is a TREC run."] = None,
     trec: Trec = None,
     depth: Depth = 1000,
     per_query: PerQuery = None,

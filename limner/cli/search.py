@@ -3,19 +3,19 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from limner.cli.conflicts import Conflict
-from limner.cli.console import err, one_line, out
+from limner.cli.console import err, one_line, out, save_sheet
 from limner.cli.contract import command, group
-from limner.cli.options import Cpu, MovedRun, StoreFolder, chosen, device, first
-from limner.cli.search_queries import QueryAnswer, answer_queries, answer_vectors
+from limner.cli.options import Cpu, Method, MovedRun, StoreFolder, device, first
+from limner.cli.search_queries import QueryAnswer, answer_queries
 from limner.cli.setting_options import given, with_options
 from limner.errors import DataError, SettingsError
 from limner.requests import SearchRequest
-from limner.wire import Answer, Explanation, Hit, SentencesAnswer, WordMethodName
+from limner.wire import Answer, Explanation, Hit, SentencesAnswer
 
 if TYPE_CHECKING:
     from limner.search.engine import Engine
@@ -90,14 +90,10 @@ def search_command(
     text: Annotated[str | None, typer.Argument(help="What to look for.")] = None,
     right: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A picture of the store that is right: its path, or its key; may be repeated. It moves the search "
-            "and is left out."
-        ),
+        "A picture of the store that is right: its path, or its key; may be repeated. It moves the search "
+        "and is left out.",
     ] = None,
-    wrong: Annotated[
-        list[str] | None, typer.Option(help="A picture of the store that is wrong, in the same way.")
-    ] = None,
+    wrong: Annotated[list[str] | None, "A picture of the store that is wrong, in the same way."] = None,
     run: MovedRun = None,
     cpu: Cpu = False,
     **options: Any,
@@ -136,11 +132,9 @@ def search_command(
         if both := keys & others:
             raise SettingsError(f"marks: {min(both)!r} is marked both right and wrong")
         query = query.replace(marks={**dict.fromkeys(keys, "right"), **dict.fromkeys(others, "wrong")})
-    if asked.queries is not None:
-        answer_queries(engine, query, asked.queries, asked.format, by_key=asked.names == "id")
-        return None
-    if named is not None:
-        answer_vectors(engine, query, named, asked.format, by_key=asked.names == "id")
+    many = named if asked.queries is None else asked.queries
+    if many is not None:
+        answer_queries(engine, query, many, asked.format, by_key=asked.names == "id")
         return None
     if asked.sentences:
         return _sentences(engine, query, store)
@@ -163,11 +157,9 @@ def search_command(
 @command(app, "explain")
 def explain_command(
     store: StoreFolder,
-    text: Annotated[str, typer.Argument(help="The description.")],
-    picture: Annotated[str, typer.Argument(help="A picture of the store: its path, or its key.")],
-    method: Annotated[
-        str, typer.Option(help="The method that gives words their weights (docs/searching.md).")
-    ] = "masked-regression",
+    text: Annotated[str, "The description."],
+    picture: Annotated[str, "A picture of the store: its path, or its key."],
+    method: Method = "masked-regression",
     run: MovedRun = None,
     cpu: Cpu = False,
 ) -> Explanation:
@@ -175,12 +167,11 @@ def explain_command(
 
     With --json, each word stands by itself, and a reranker's attention beside it.
     """
-    from limner.inference.word_effects import METHODS, within_noise
+    from limner.inference.word_effects import within_noise
     from limner.search.store import open_store
 
-    chosen("--method", method, METHODS)
     engine = open_store(store, run=run, device=device(cpu)).engine
-    found = engine.explain(text, _key(engine, picture), cast(WordMethodName, method))
+    found = engine.explain(text, _key(engine, picture), method)
     sure = "" if found.confidence is None else f", the reranker is sure by {found.confidence:.1%}"
     out.print(f"cosine {found.score:+.3f}{sure}")
     # a text of one word has no phrases, and so no lines
@@ -280,9 +271,4 @@ def _draw(answer: Answer, query: SearchRequest, truth: str | None, sheet: Path) 
     # a sheet's heading is the text where a text and a picture were searched by together
     heading = query.text or query.image or f"like {query.like}"
     assert isinstance(heading, str | Path)
-    try:
-        contact_sheet(answer.hits, query=heading, truth=truth).save(sheet)
-    # Pillow knows formats by the file's ending, and calls an unknown one a ValueError
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"{sheet}: the sheet cannot be saved ({error}); try a name in .jpg") from None
-    err.print(f"drawn to {sheet}")
+    save_sheet(contact_sheet(answer.hits, query=heading, truth=truth), sheet)

@@ -98,40 +98,24 @@ def _named(lines: Any, source: str) -> Iterator[NamedText]:
 
 
 def answer_queries(
-    engine: "Engine", query: "SearchRequest", file: str, form: str, *, by_key: bool = False
-) -> None:
-    """Print the answer to each query of a file, which differ from `query` by their text.
-
-    A TREC run names pictures by their path, or `by_key`. Ends with exit code 1 when one could not be answered, e.g. for
-    want of a word that the model knows; the others are.
-    """
-    # who writes a line to stdin and waits for its answer must not wait for 63 other lines
-    together = 1 if file == "-" else _TOGETHER
-    asked = ((named, query.replace(text=named.text)) for named in read_queries(file))
-    _answer(engine, asked, form, together, by_key=by_key)
-
-
-def answer_vectors(
     engine: "Engine",
     query: "SearchRequest",
-    vectors: "Sequence[tuple[str, np.ndarray]]",
+    queries: "str | Sequence[tuple[str, np.ndarray]]",
     form: str,
     *,
     by_key: bool = False,
 ) -> None:
-    """Print the answer to each named vector; the queries differ from `query` by it. Ends as `answer_queries`."""
-    asked = ((NamedText(name, ""), query.replace(vector=vector)) for name, vector in vectors)
-    _answer(engine, asked, form, _TOGETHER, by_key=by_key)
+    """Print the answer to each query of a file, or to each named vector, which differ from `query` by it.
 
-
-def _answer(
-    engine: "Engine",
-    asked: "Iterator[tuple[NamedText, SearchRequest]]",
-    form: str,
-    together: int,
-    *,
-    by_key: bool,
-) -> None:
+    A TREC run names pictures by their path, or `by_key`. Ends with exit code 1 when one could not be answered, e.g. for
+    want of a word that the model knows; the others are.
+    """
+    if isinstance(queries, str):
+        asked = ((named, query.replace(text=named.text)) for named in read_queries(queries))
+    else:
+        asked = ((NamedText(name, ""), query.replace(vector=vector)) for name, vector in queries)
+    # who writes a line to stdin and waits for its answer must not wait for 63 other lines
+    together = 1 if isinstance(queries, str) and queries == "-" else _TOGETHER
     failed = 0
     if form == "csv":
         _print_row(_COLUMNS)

@@ -52,8 +52,7 @@ def serve_command(
     context: Any,
     store: OwnStore = None,
     config: Annotated[
-        Path | None,
-        typer.Option(help="TOML file of settings by the names of these options; SIGHUP reads it again."),
+        Path | None, "TOML file of settings by the names of these options; SIGHUP reads it again."
     ] = None,
     **options: Any,
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from limner.cli.conflicts import is_typed
-from limner.cli.contract import value_name
+from limner.cli.contract import flag, value_name
 from limner.documented import Documented, field_docstrings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,7 +21,7 @@ def with_options(settings: type[Documented], *leave: str, bare: bool = False) ->
 
     Its parameter `context` gets typer's context, which `given` needs. Help of an option is the docstring of the field,
     and so are default and limits; a switch also has its opposite, `--no-NAME`. `bare` options have neither limits nor
-    an opposite, where the class's own rules are to speak and all else is the default.
+    an opposite, where the class's own rules are to speak and all else is the default, but for a switch without one.
     """
 
     def described(function: F) -> F:
@@ -43,10 +43,8 @@ def with_options(settings: type[Documented], *leave: str, bare: bool = False) ->
             for name, field in settings.model_fields.items()
             if name not in leave
         ]
-        hints = {one.name: one.annotation for one in (*own, *made)}
-        # `limner.cli.contract` reads both
+        # which `limner.cli.contract` reads
         function.__signature__ = signature.replace(parameters=[*own, *made])  # type: ignore[attr-defined]
-        function.__annotations__ = {**hints, "return": signature.return_annotation}
         return function
 
     return described
@@ -58,30 +56,28 @@ def given(context: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hint(name: str, field: FieldInfo, told: str, bare: bool) -> Any:
-    flag = f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
     help = " ".join(told.split("\n\n")[0].split())
     parts = [part for part in get_args(field.annotation) if part is not NoneType]
     plain = parts[0] if NoneType in get_args(field.annotation) else field.annotation
-    if bare:
-        return _bare_hint(flag, help, plain, parts)
+    # a switch that decides where it is given has its opposite
+    if bare and not (plain is bool and field.default is None):
+        return _bare_hint(help, plain, parts)
     # typer has no "more than", so settings that are flags say ge
     limits = {"min": _limit(field, "ge"), "max": _limit(field, "le")} if plain in (int, float) else {}
-    flags = f"{flag}/--no-{flag[2:]}" if plain is bool else flag
+    flags = f"{flag(name)}/--no-{flag(name)[2:]}" if plain is bool else flag(name)
     return Annotated[field.annotation, typer.Option(flags, help=help, **limits)]
 
 
-def _bare_hint(flag: str, help: str, plain: Any, parts: list[Any]) -> Any:
-    if plain is bool:
-        return Annotated[bool, typer.Option(flag, help=help)]
+def _bare_hint(help: str, plain: Any, parts: list[Any]) -> Any:
     if get_origin(plain) is tuple:
-        return Annotated[list[str], typer.Option(flag, help=f"{help.removesuffix('.')}; may be repeated.")]
+        return Annotated[list[str], f"{help.removesuffix('.')}; may be repeated."]
     parts = [plain] if get_origin(plain) is Literal else parts
     if not any(get_origin(one) is Literal for one in parts):
         kind = get_args(plain)[0] if get_origin(plain) is Annotated else plain
         # typer knows no other unions, such as a time or its text
-        return Annotated[kind if isinstance(kind, type) else str, typer.Option(flag, help=help)]
+        return Annotated[kind if isinstance(kind, type) else str, help]
     named = [get_args(one) if get_origin(one) is Literal else (value_name(one),) for one in parts]
-    return Annotated[str, typer.Option(flag, help=help, metavar="|".join(chain(*named)))]
+    return Annotated[str, help, "|".join(chain(*named))]
 
 
 def _limit(field: FieldInfo, name: str) -> Any:

@@ -18,32 +18,23 @@ app = group("Site.")
 @command(app, "site")
 def site_command(
     store: StoreFolder,
-    out_folder: Annotated[Path, typer.Argument(metavar="OUT", help="New folder for the site.")],
+    out_folder: Annotated[Path, "New folder for the site.", "OUT"],
     run: MovedRun = None,
     full_pictures: Annotated[
-        bool,
-        typer.Option(
-            "--full-pictures",
-            help="The pictures themselves, too, without their metadata; else thumbnails alone.",
-        ),
+        bool, "The pictures themselves, too, without their metadata; else thumbnails alone."
     ] = False,
     facts: Annotated[
         bool, typer.Option("--facts/--no-facts", help="Names of files, identities and times of the pictures.")
     ] = True,
     tower: Annotated[
         str | None,
-        typer.Option(
-            help="Text tower: int8, int8-tables, fp16 or fp32; if not given, the smallest that finds the model's own "
-            "first ten pictures for 95 % of the store's sentences."
-        ),
+        "Text tower: int8, int8-tables, fp16 or fp32; if not given, the smallest that finds the model's own "
+        "first ten pictures for 95 % of the store's sentences.",
     ] = None,
     runtime: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--runtime",
-            metavar="FILE.tgz",
-            help="What `npm pack` wrote of a library of the page, instead of fetching it; may be repeated.",
-        ),
+        "What `npm pack` wrote of a library of the page, instead of fetching it; may be repeated.",
+        "FILE.tgz",
     ] = None,
 ) -> "SiteReport":
     """Write a store as a folder of files that any web host serves and that searches itself in the browser.

@@ -11,7 +11,7 @@ import typer
 
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, one_line, out
-from limner.cli.contract import UnsoundError, command, group
+from limner.cli.contract import command, group
 from limner.cli.options import Cpu, StoreFolder, device
 from limner.errors import DataError, SettingsError
 from limner.store_reports import (
@@ -76,7 +76,7 @@ def info_command(store: StoreFolder) -> StoreFacts:
 @command(app, "list")
 def list_command(
     store: StoreFolder,
-    identity: Annotated[str | None, typer.Option(help="Only pictures of this identity.")] = None,
+    identity: Annotated[str | None, "Only pictures of this identity."] = None,
 ) -> list[StoredPicture]:
     """Print the pictures of a store in the order of their paths: key, path, identity."""
     from limner.store.files import StoreFiles
@@ -102,8 +102,8 @@ def delete_command(
     ids: Annotated[
         list[str] | None, typer.Option("--id", help="A picture by its key; may be repeated.")
     ] = None,
-    missing: Annotated[bool, typer.Option("--missing", help="All pictures whose file is gone.")] = False,
-    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    missing: Annotated[bool, "All pictures whose file is gone."] = False,
+    dry_run: Annotated[bool, "Only say what would be deleted."] = False,
 ) -> Deleted:
     """Take pictures out of a store.
 
@@ -124,7 +124,7 @@ def delete_command(
     # a disk that is not mounted makes every file look gone, which --dry-run shows
     if missing:
         doomed |= {entry.id: entry for entry in entries if not Path(entry.path).exists()}
-    if dry:
+    if dry_run:
         for entry in doomed.values():
             out.print(one_line(entry.path))
         out.print(f"{store}: would delete {len(doomed)} of {len(entries)} pictures")
@@ -132,13 +132,13 @@ def delete_command(
         count = opened.delete(list(doomed))
         out.print(f"{store}: {count} deleted, {len(opened)} left")
     paths = tuple(entry.path for entry in doomed.values())
-    return Deleted(deleted=paths, left=len(entries) - len(doomed), dry_run=dry)
+    return Deleted(deleted=paths, left=len(entries) - len(doomed), dry_run=dry_run)
 
 
 @command(app, "erase")
 def erase_command(
     store: StoreFolder,
-    identity: Annotated[str | None, typer.Option(help="Pictures of this identity.")] = None,
+    identity: Annotated[str | None, "Pictures of this identity."] = None,
     paths: Annotated[
         # not Path, which makes the current folder of an empty text
         list[str] | None,
@@ -147,25 +147,17 @@ def erase_command(
         ),
     ] = None,
     where: Annotated[
-        list[str] | None,
-        typer.Option("--where", help="Pictures that meet a condition; of several, and --identity, all."),
+        list[str] | None, "Pictures that meet a condition; of several, and --identity, all."
     ] = None,
     ids: Annotated[
         list[str] | None, typer.Option("--id", help="A picture or sentence by its key; may be repeated.")
     ] = None,
     uploads: Annotated[
-        Path | None,
-        typer.Option(
-            "--uploads",
-            help="Folder of a server's uploads: delete the pictures there that no row names afterwards.",
-        ),
+        Path | None, "Folder of a server's uploads: delete the pictures there that no row names afterwards."
     ] = None,
-    audit: Annotated[
-        Path | None,
-        typer.Option("--audit", help="Audit log of a server: remove what it tells of these pictures."),
-    ] = None,
-    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be erased.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Ask no question on a terminal.")] = False,
+    audit: Annotated[Path | None, "Audit log of a server: remove what it tells of these pictures."] = None,
+    dry_run: Annotated[bool, "Only say what would be erased."] = False,
+    yes: Annotated[bool, "Ask no question on a terminal."] = False,
 ) -> ErasureReport:
     """Erase pictures from the disk, with their sentences, and all that was deleted earlier.
 
@@ -183,7 +175,7 @@ def erase_command(
     chosen = erasable(opened, keys, identity=identity, paths=files, where=conditions)
     total = len(opened)
     count, sentences = len(chosen.images), len(chosen.sentences)
-    if dry:
+    if dry_run:
         for image in chosen.images:
             out.print(one_line(image.path))
         leftovers = _leftovers(opened, uploads)
@@ -204,8 +196,6 @@ def erase_command(
             naming=chosen.naming,
         )
         _print_unknown(store, planned)
-        if planned.unknown or planned.unmet or planned.naming:
-            raise UnsoundError(planned)
         return planned
     question = f"{store}: erase {count} of {total} pictures and {sentences} sentences for good?"
     if (count or sentences) and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
@@ -223,17 +213,13 @@ def erase_command(
             progress=progress,
         )
     _print_erasure(store, report)
-    if report.found or report.unknown or report.unmet or report.naming:
-        raise UnsoundError(report)
     return report
 
 
 @command(app, "verify")
 def verify_command(
     store: StoreFolder,
-    hashes: Annotated[
-        bool, typer.Option("--hashes", help="Read every picture file and compare its bytes.")
-    ] = False,
+    hashes: Annotated[bool, "Read every picture file and compare its bytes."] = False,
 ) -> Verification:
     """Read a whole store and check each picture's file: exit code 1 if the store is damaged."""
     from limner.store.files import StoreFiles
@@ -258,16 +244,13 @@ def verify_command(
         whole = "whole, each picture once, but not what lies beside its rows"
     sentences = f" and {report.sentences} sentences" if report.sentences else ""
     out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
-    if not report.sound:
-        # the report is printed all the same; the exit code is for scripts
-        raise UnsoundError(report)
     return report
 
 
 @command(app, "backup")
 def backup_command(
     store: StoreFolder,
-    copy: Annotated[Path, typer.Argument(help="New folder for the copy.")],
+    copy: Annotated[Path, "New folder for the copy."],
 ) -> BackedUp:
     """Copy a store as it is at one moment, and check the copy; others may search and change the store meanwhile."""
     from limner.store.backup import backup
@@ -283,9 +266,7 @@ def backup_command(
 @command(app, "export")
 def export_command(
     store: StoreFolder,
-    exported: Annotated[
-        Path, typer.Argument(help="New file or folder: .parquet, .lance, .jsonl; for faiss a folder.")
-    ],
+    exported: Annotated[Path, "New file or folder: .parquet, .lance, .jsonl; for faiss a folder."],
     to: Annotated[str, typer.Option("--to", help="parquet, lance, faiss or qdrant-jsonl.")],
 ) -> StoreExport:
     """Write vectors, keys, facts and sentences of all pictures for another program, as they are at one moment.
@@ -325,13 +306,8 @@ def recall_command(
 @command(app, "repair")
 def repair_command(
     store: StoreFolder,
-    run: Annotated[
-        Path | None,
-        typer.Option("--run", help="The store's run, if it has moved; it encodes what is damaged."),
-    ] = None,
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Give up what cannot be restored.")
-    ] = False,
+    run: Annotated[Path | None, "The store's run, if it has moved; it encodes what is damaged."] = None,
+    accept_loss: Annotated[bool, "Give up what cannot be restored."] = False,
     cpu: Cpu = False,
 ) -> Repair:
     """Keep what is sound of a damaged store, and encode the rest again from the pictures' files.
@@ -353,8 +329,6 @@ def repair_command(
     with counting("pictures") as progress:
         report = repair(opened, model, accept_loss=accept_loss, progress=progress)
     _print_repair(store, report)
-    if report.beside or report.loses:
-        raise UnsoundError(report)
     return report
 
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any
 
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
@@ -24,29 +22,19 @@ _DIRECTIONS = {"text_to_image": "text→image", "image_to_text": "image→text"}
 
 @command(app, "summarise")
 def summarise_command(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN…", help="Run folders that were evaluated, or files of --save."),
-    ],
-    split: Annotated[str, typer.Option(help="Split whose last evaluation counts.")] = "test",
-    stage: Annotated[
-        str | None, typer.Option("--stage", help="The last evaluation of this stage instead of any stage.")
-    ] = None,
+    runs: Annotated[list[Path], "Run folders that were evaluated, or files of --save.", "RUN…"],
+    split: Annotated[str, "Split whose last evaluation counts."] = "test",
+    stage: Annotated[str | None, "The last evaluation of this stage instead of any stage."] = None,
     rerank: Annotated[
-        str | None,
-        typer.Option("--rerank", help="The last evaluation with so many hits re-ranked: 0 = none, or 'all'."),
+        Any, "The last evaluation with so many hits re-ranked: 0 = none, or 'all'.", first
     ] = None,
     protocol: Annotated[
-        str | None, typer.Option(help="Protocol, e.g. flickr8k, where a run was evaluated under several.")
+        str | None, "Protocol, e.g. flickr8k, where a run was evaluated under several."
     ] = None,
-    measures: Annotated[str, typer.Option(help="Measures of the table.")] = _MEASURES,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    measures: Annotated[str, "Measures of the table."] = _MEASURES,
+    markdown: Annotated[bool, "Print the table as Markdown."] = False,
     save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save",
-            help="Keep the evaluations that count in this .jsonl file, which is read as the runs are.",
-        ),
+        Path | None, "Keep the evaluations that count in this .jsonl file, which is read as the runs are."
     ] = None,
 ) -> "list[Summary]":
     """Mean and deviation of runs that differ in the seed or the split."""
@@ -54,7 +42,7 @@ def summarise_command(
     from limner.inference.evaluations import summarise
 
     names = [str(measure) for measure in parse_measures(measures)]
-    found = summarise(runs, split, protocol, stage=stage, rerank=first(rerank), save=save)
+    found = summarise(runs, split, protocol, stage=stage, rerank=rerank, save=save)
     for problem in dict.fromkeys(problem for summary in found for problem in summary.problems):
         err.print(problem)
     arithmetics = sorted({_arithmetic(summary) for summary in found})

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from limner.cli.console import err, out
 from limner.cli.contract import command, group
 from limner.documented import Result
@@ -12,9 +10,7 @@ from limner.errors import SettingsError
 
 app = group("Make, list and revoke the tokens of a search server.")
 
-TokenFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="File of tokens, which `limner serve --tokens` reads.")
-]
+TokenFile = Annotated[Path, "File of tokens, which `limner serve --tokens` reads."]
 
 
 class TokenAdded(Result):
@@ -49,10 +45,10 @@ class TokenRevoked(Result):
 @command(app, "add")
 def add_command(
     file: TokenFile,
-    name: Annotated[str, typer.Argument(help="Name of the token's owner, for the audit log.")],
+    name: Annotated[str, "Name of the token's owner, for the audit log."],
     rights: Annotated[
         list[str],
-        typer.Option(help="Rights with commas between them: search, add, erase; may be repeated."),
+        "Rights with commas between them: search, add, erase; may be repeated.",
     ] = ["search"],  # noqa: B006 - as Typer has it
 ) -> TokenAdded:
     """Make a token, print it, and add its hash to a file.
@@ -86,9 +82,7 @@ def list_command(file: TokenFile) -> list[TokenListed]:
 
 
 @command(app, "revoke")
-def revoke_command(
-    file: TokenFile, name: Annotated[str, typer.Argument(help="Name of the token.")]
-) -> TokenRevoked:
+def revoke_command(file: TokenFile, name: Annotated[str, "Name of the token."]) -> TokenRevoked:
     """Remove a token from a file; a running server refuses it from then on."""
     from limner.server.tokens import revoke_token
 

@@ -46,9 +46,7 @@ class Trained(Result):
 
 @command(app, "train")
 def train_command(
-    recipe: Annotated[
-        str, typer.Argument(help="Name of a recipe, see `limner recipes list`, or a .json file of one.")
-    ],
+    recipe: Annotated[str, "Name of a recipe, see `limner recipes list`, or a .json file of one."],
     data: DataSource,
     out_folder: Annotated[Path, typer.Option("--out", help="Folder of the run.")],
     start: Annotated[
@@ -61,14 +59,10 @@ def train_command(
         ),
     ] = None,
     settings: SetOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in this folder.")] = False,
+    resume: Annotated[bool, "Go on with the run in this folder."] = False,
     cpu: Cpu = False,
     cuda_graphs: Annotated[
-        bool,
-        typer.Option(
-            "--cuda-graphs",
-            help="On a CUDA GPU: record a step once and replay it, in stages of instance and ranking loss.",
-        ),
+        bool, "On a CUDA GPU: record a step once and replay it, in stages of instance and ranking loss."
     ] = False,
 ) -> Trained | None:
     """Train a recipe on a dataset's training split.
@@ -103,14 +97,8 @@ def train_command(
             progress.listen(event)
             # gathered from the events, which tell of what this call has trained
             if isinstance(event, StageEnded):
-                stages.append(
-                    TrainedStage(
-                        name=event.stage,
-                        reason=event.reason,
-                        best_epoch=event.best_epoch,
-                        best_score=event.best_score,
-                    )
-                )
+                name, reason, epoch, score = event.stage, event.reason, event.best_epoch, event.best_score
+                stages.append(TrainedStage(name=name, reason=reason, best_epoch=epoch, best_score=score))
 
         # training is given these two splits alone, so that no checkpoint can be chosen on test
         folder = train(

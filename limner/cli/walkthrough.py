@@ -3,15 +3,16 @@
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from limner.cli.console import counting, counting_each, err, out
+from limner.cli.training_progress import TrainingProgress
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers
+from limner.documented import Result
 from limner.durable import write_text
 from limner.errors import DataError, SettingsError
 from limner.evaluation.colour_baseline import colour_similarity
@@ -36,69 +37,64 @@ from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.store.files import StoreFiles, has_store
 from limner.store.manifest import check_empty
-from limner.training.log import Event
 from limner.training.loop import train
 
 RECIPE = "dual-path-people"
-PEOPLE, VAL, TEST = 1800, 100, 200
+VAL, TEST = 100, 200
 VIEWS = (2, 2)
 SHEETS = ("search-1.png", "search-2.png", "search-3.png")
 
 
-@dataclass(frozen=True)
-class Screen:
-    """The interface through which the demo reports progress. It prints nothing itself: only the command line prints."""
-
-    say: Callable[[object], None]
-    """Prints a line or a table."""
-    counting: Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
-    """A bar of what is named, fed by (done, total)."""
-    counting_each: Callable[[str], AbstractContextManager[Callable[[str, int, int], None]]]
-    """Bars of several things, the first is named; fed by (what, done, total)."""
-    training: Callable[[], AbstractContextManager[Callable[[Event], None]]]
-    """Bars of a training run, fed by its events."""
-
-
-@dataclass(frozen=True)
-class DemoResult:
-    """The outcome of a demo."""
+class DemoSummary(Result):
+    """The measures of the demo."""
 
     store: Path
+    """Store that can be searched now."""
     sentence: str
-    """The sentence whose search went best."""
+    """A description that finds its person there."""
+    text_to_image: float
+    """R@1 in percent, on people that training has not seen; one seed (docs/results.md has the mean of three)."""
+    colours: float
+    """R@1 of comparing colours alone."""
     minutes: float
+    """How long it took."""
 
 
-def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Screen) -> DemoResult:
+def run_demo(folder: Path, settings: Sequence[str], identities: int) -> DemoSummary:
     """Run all steps in `folder`; run again, it goes on where it stopped. `SettingsError` for a foreign folder."""
     began = time.monotonic()
     people, run_folder, store_folder = folder / "people", folder / "run", folder / "store"
     _claim(folder)
-    screen.say(f"1. Drawing {identities} people")
-    _draw(people, identities, screen)
+    out.print(f"1. Drawing {identities} people")
+    _draw(people, identities)
 
     recipe = change(get_recipe(RECIPE), list(settings))
     dataset = open_dataset(f"cuhk-pedes:{people}")
-    screen.say(f"2. Training '{recipe.name}', two stages; the best epoch is chosen on validation people")
-    with screen.training() as listener:
+    out.print(f"2. Training '{recipe.name}', two stages; the best epoch is chosen on validation people")
+    with TrainingProgress(err.rich) as bars:
         train(
-            recipe, dataset.split("train"), dataset.split("val"), run_folder, resume=True, listener=listener
+            recipe,
+            dataset.split("train"),
+            dataset.split("val"),
+            run_folder,
+            resume=True,
+            listener=bars.listen,
         )
 
     test = dataset.split("test")
-    screen.say(f"3. Evaluating on {TEST} people that training has not seen ({len(test)} pictures)")
+    out.print(f"3. Evaluating on {TEST} people that training has not seen ({len(test)} pictures)")
     run = load_model(run_folder)
-    report, colours = _evaluate(run, test, screen)
+    report, colours = _evaluate(run, test)
     write_text(folder / "report.json", report.to_json())
-    _calibrate(run, run_folder, dataset.split("val"), screen)
+    _calibrate(run, run_folder, dataset.split("val"))
 
-    screen.say("4. Indexing the test people's pictures and sentences")
+    out.print("4. Indexing the test people's pictures and sentences")
     store = store_of(run, run_folder, store_folder)
     facts = {
         str(record.image.resolve()): {"identity": record.group, "camera": record.image.parent.name}
         for record in test.records
     }
-    with screen.counting("pictures") as progress:
+    with counting("pictures") as progress:
         index_pictures(run, store, list(facts), metadata=facts, progress=progress)
     # the page's examples, and what a picture that is dropped onto it finds
     SentenceTable(store).index(
@@ -106,18 +102,18 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int, screen: Scr
         [Sentence(text, str(record.image.resolve())) for record in test.records for text in record.sentences],
     )
 
-    screen.say("5. Searching")
-    sentence = _search(
-        Store(Engine(store, run, load_calibration(run_folder, run.fingerprint))), test, folder, screen
+    out.print("5. Searching")
+    sentence = _search(Store(Engine(store, run, load_calibration(run_folder, run.fingerprint))), test, folder)
+    done = DemoSummary(
+        store=store_folder,
+        sentence=sentence,
+        text_to_image=report.text_to_image["R@1"],
+        colours=colours,
+        minutes=(time.monotonic() - began) / 60,
     )
-    minutes = (time.monotonic() - began) / 60
-    summary = {
-        "text_to_image R@1": report.text_to_image["R@1"],
-        "colours R@1": colours,
-        "minutes": minutes,
-    }
+    summary = {"text_to_image R@1": done.text_to_image, "colours R@1": colours, "minutes": done.minutes}
     write_text(folder / "summary.json", json.dumps(summary) + "\n")
-    return DemoResult(store_folder, sentence, minutes)
+    return done
 
 
 def _claim(folder: Path) -> None:
@@ -146,8 +142,8 @@ def _is_empty(path: Path) -> bool:
     return path.is_dir() and not any(path.iterdir())
 
 
-def _draw(people: Path, identities: int, screen: Screen) -> None:
-    with screen.counting("people") as progress:
+def _draw(people: Path, identities: int) -> None:
+    with counting("people") as progress:
         drawn = generate_people(
             people,
             identities,
@@ -158,35 +154,35 @@ def _draw(people: Path, identities: int, screen: Screen) -> None:
             workers=os.cpu_count() or 1,
             progress=progress,
         )
-    screen.say(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}")
+    out.print(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}")
 
 
-def _evaluate(run: TrainedModel, test: Dataset, screen: Screen) -> tuple[Report, float]:
+def _evaluate(run: TrainedModel, test: Dataset) -> tuple[Report, float]:
     """The run's report, and text→image R@1 of the colour baseline."""
-    with screen.counting_each("pictures") as count:
+    with counting_each("pictures") as count:
         report = evaluate_run(run, test, "test", progress=count)
-    screen.say(render(report))
+    out.print(render(report))
     colours = colour_baseline(test)
-    screen.say(
+    out.print(
         f"   text→image R@1 {report.text_to_image['R@1']:.1f}%, a bag of colours {colours:.1f}%, "
         f"chance {chance(test):.1f}%"
     )
     return report, colours
 
 
-def _calibrate(run: TrainedModel, folder: Path, val: Dataset, screen: Screen) -> None:
+def _calibrate(run: TrainedModel, folder: Path, val: Dataset) -> None:
     """Fit match probabilities on the validation people, like the choice of the epoch."""
     try:
-        with screen.counting_each("pictures") as count:
+        with counting_each("pictures") as count:
             made = calibrate_run(run, val, "val", progress=count)
         write_calibration(folder, made)
         if made.remark is not None:
-            screen.say(f"   {made.remark}")
+            out.print(f"   {made.remark}")
     except DataError as error:  # too few people, as with a small --identities
-        screen.say(f"   searches have no match probability: {error}")
+        out.print(f"   searches have no match probability: {error}")
 
 
-def _search(store: Store, test: Dataset, folder: Path, screen: Screen) -> str:
+def _search(store: Store, test: Dataset, folder: Path) -> str:
     """Search for three people and draw a sheet of each answer; returns the sentence that went best."""
     best: tuple[int, str] | None = None
     for name, (sentence, truth) in zip(SHEETS, examples(test), strict=False):
@@ -197,7 +193,7 @@ def _search(store: Store, test: Dataset, folder: Path, screen: Screen) -> str:
         where = f"found at rank {found}" if found else "not among the first 10"
         if best is None or (found or 11) < best[0]:
             best = found or 11, sentence
-        screen.say(f"   “{sentence}”\n   {where}; {sheet}")
+        out.print(f"   “{sentence}”\n   {where}; {sheet}")
     assert best is not None
     return best[1]
 

@@ -14,8 +14,7 @@ and its fingerprint compared, before anything is uploaded.
 
 import gc
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from limner.hub.card import CardFacts, card, licence_file, to_yaml
 from limner.hub.description import published
 from limner.hub.evaluations import eval_results, evaluations_of
 from limner.hub.licence import Licence, licence_of, set_of, state_terms
+from limner.hub.request import PushRequest
 from limner.inference.checkpoint import (
     FORMAT,
     SELECTED_ON,
@@ -48,27 +48,6 @@ EVAL_RESULTS = ".eval_results"
 
 
 @dataclass(frozen=True)
-class Choices:
-    """The decisions of whoever publishes a run.
-
-    - `licence`: of one's own pictures, whose folder states none.
-    - `terms`: of what limner knows none, by the names in `run.json`, e.g. of a file of weights.
-    - `digests`: keep the digests of training pictures; None keeps them of published sets, and not of one's own.
-    - `bank`: True allows embeddings of training pictures (hub correction) to be published.
-    - `reports`, `benchmarks`: see `limner.hub.evaluations`; `repository`: ORG/NAME, for the card.
-    """
-
-    licence: str | None = None
-    terms: Mapping[str, Any] = field(default_factory=dict)
-    digests: bool | None = None
-    bank: bool = False
-    gated: bool = False
-    reports: tuple[Path, ...] = ()
-    benchmarks: tuple[str, ...] = ()
-    repository: str | None = None
-
-
-@dataclass(frozen=True)
 class Published:
     """The files that were written, under what, and which settings of the description were replaced."""
 
@@ -82,7 +61,7 @@ class Published:
     card: str
 
 
-def write_files(run: Path, stage: str | None, folder: Path, choices: Choices) -> Published:
+def write_files(run: Path, folder: Path, asked: PushRequest, repository: str | None) -> Published:
     """Write the files of a run's chosen checkpoint, or of that of one stage, to an empty folder.
 
     Raises `CheckpointError` for a folder without a run and for one whose files would name a place of this machine,
@@ -90,26 +69,26 @@ def write_files(run: Path, stage: str | None, folder: Path, choices: Choices) ->
     """
     if not run.is_dir():
         raise CheckpointError(f"{run}: no such run folder; give the folder of a run, not a checkpoint file")
-    path = checkpoint_path(run, stage)
+    path = checkpoint_path(run, asked.stage)
     model = load_model(path, device="cpu")
     bank = _bank(model)
-    if bank and not choices.bank:
+    if bank and not asked.bank:
         raise SettingsError(
             f"{run}: its hub correction holds embeddings of {bank} training pictures and sentences, which are part of "
             "the model; --with-bank publishes them (docs/privacy.md)"
         )
-    described = state_terms(model.description, choices.terms)
+    described = state_terms(model.description, asked.terms or {})
     description, replaced = published(described)
     # of what is published: terms may name a file of this machine
-    licence = licence_of(description, choices.licence)
-    gated = choices.gated or bool(licence.restricted)
-    keeps = _keeps_digests(model, choices.digests)
+    licence = licence_of(description, asked.licence)
+    gated = asked.gated or bool(licence.restricted)
+    keeps = _keeps_digests(model, asked.digests)
     facts = CardFacts(
         description=description,
         cited=model.description["recipe"],
         fingerprint=model.fingerprint,
         licence=licence,
-        evaluations=evaluations_of(run, path.name, model.fingerprint, choices.reports),
+        evaluations=evaluations_of(run, path.name, model.fingerprint, asked.reports),
         gated=gated,
         digests=sum(len(rows) for rows in model.learnt.values()) if keeps else 0,
         bank=bank,
@@ -120,7 +99,7 @@ def write_files(run: Path, stage: str | None, folder: Path, choices: Choices) ->
         tokens=model.tokenizer.size,
         # a tokenizer that was learnt from the captions carries their pieces; one that came ready does not
         learns_words=_learns_words(model),
-        repository=choices.repository,
+        repository=repository,
         finished=bool(read_listing(run).get("finished", True)),
     )
     tokenizer = model.tokenizer.content()
@@ -135,8 +114,8 @@ def write_files(run: Path, stage: str | None, folder: Path, choices: Choices) ->
         "README.md": card(facts),
         "LICENSE.md": licence_file(licence),
     }
-    page = None if choices.repository is None else f"https://huggingface.co/{choices.repository}"
-    results = eval_results(facts.evaluations, choices.benchmarks, page)
+    page = None if repository is None else f"https://huggingface.co/{repository}"
+    results = eval_results(facts.evaluations, asked.benchmarks, page)
     texts |= {f"{EVAL_RESULTS}/{name}": to_yaml(entries) for name, entries in results.items()}
     for name, text in texts.items():
         (folder / name).parent.mkdir(exist_ok=True)

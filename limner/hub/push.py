@@ -6,100 +6,71 @@ the first file is uploaded. The hub's own library finds the token; it is handed 
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Unpack
 
 from limner.errors import SettingsError
-from limner.hub.files import CHECKPOINT, EVAL_RESULTS, Choices, Published, write_files
+from limner.hub.files import CHECKPOINT, EVAL_RESULTS, Published, write_files
 from limner.hub.licence import is_hub_licence
+from limner.hub.request import Pushed, PushedTerms, PushOptions, PushRequest
 from limner.inference.checkpoint import TOKENIZER
 from limner.inference.hub_runs import hub_library, refusal
 
 _REPOSITORY = re.compile(r"[\w][\w.-]*/[\w][\w.-]*", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Pushed:
-    """The outcome of a push, or what it would be.
-
-    - `target`: ORG/NAME or the folder; `sizes`: bytes by file; `private`: None for a folder; `published`: the rest.
-    """
-
-    target: str
-    sizes: dict[str, int]
-    private: bool | None
-    published: Published
-
-
-def push(
-    run: str | Path,
-    target: str,
-    *,
-    folder: str | Path | None = None,
-    dry_run: bool = False,
-    stage: str | None = None,
-    accept_terms: bool = False,
-    public: bool = False,
-    gated: bool = False,
-    licence: str | None = None,
-    terms: Mapping[str, Any] | None = None,
-    digests: bool | None = None,
-    bank: bool = False,
-    reports: Sequence[str | Path] = (),
-    benchmarks: Sequence[str] = (),
-) -> Pushed:
+def push(run: str | Path, target: str, **options: Unpack[PushOptions]) -> Pushed:
     """Upload a run to ORG/NAME of the hub; to a folder if `target` is a path, or if `folder` is given.
 
-    - `dry_run`: write and upload nothing, and return what would be.
-    - `accept_terms`: whoever pushes has read the terms of what the weights have learnt from, and may pass them on;
-      needed where they are not open, but for a dry run.
-    - `public`: the repository is seen by everybody; private otherwise. `gated`: access on request, which it always is
-      where the terms are not open.
-    - `licence`, `terms`, `digests`, `bank`, `reports`, `benchmarks`: see `limner.hub.files.Choices`.
-
-    Raises `SettingsError` for terms that were not accepted and for what is no target, `CheckpointError` for a run that
-    cannot be published and for what the hub refuses.
+    The options are those of `limner.hub.request.PushRequest`. Raises `SettingsError` for terms that were not accepted
+    and for what is no target, `CheckpointError` for a run that cannot be published and for what the hub refuses.
     """
+    asked = PushRequest.parse(options)
     repository = None if _is_path(target) else target
     if repository is not None and _REPOSITORY.fullmatch(repository) is None:
         raise SettingsError(
             f"{target[:80]}: expected ORG/NAME of the hub, or a folder such as ./{Path(target).name}"
         )
-    if repository is None and folder is not None:
+    if repository is None and asked.folder is not None:
         raise SettingsError(f"{target}: a folder already; with --to-folder name the repository ORG/NAME")
-    if licence is not None and not is_hub_licence(licence):
+    if asked.licence is not None and not is_hub_licence(asked.licence):
         raise SettingsError(
-            f"--licence {licence[:40]!r}: expected the hub's name of a licence, such as cc-by-4.0 or apache-2.0"
+            f"--licence {asked.licence[:40]!r}: expected the hub's name of a licence, such as cc-by-4.0 or apache-2.0"
         )
-    to = Path(folder) if folder is not None else None if repository is not None else Path(target).expanduser()
+    to = asked.folder or (None if repository is not None else Path(target).expanduser())
     if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise SettingsError(f"{to}: it exists and is not empty; give a new folder")
-    choices = Choices(
-        licence=licence,
-        terms=terms or {},
-        digests=digests,
-        bank=bank,
-        gated=gated,
-        reports=tuple(map(Path, reports)),
-        benchmarks=tuple(benchmarks),
-        repository=repository,
-    )
     with TemporaryDirectory(prefix="limner-push-") as staging:
         # checked by reading it back before anything is uploaded, or stands in the user's folder
         written = Path(staging) / "run"
-        found = write_files(Path(run), stage, written, choices)
-        if not dry_run:
-            _expect_accepted(found, accept_terms)
+        found = write_files(Path(run), written, asked, repository)
+        if not asked.dry_run:
+            _expect_accepted(found, asked.accept_terms)
         sizes = {name: (written / name).stat().st_size for name in found.files}
-        if not dry_run and to is not None:
+        if not asked.dry_run and to is not None:
             _copy(written, to, found.files)
-        elif not dry_run and repository is not None:
-            _upload(written, repository, found, public)
-    private = not public if to is None else None
-    return Pushed(str(to) if to is not None else str(repository), sizes, private, found)
+        elif not asked.dry_run and repository is not None:
+            _upload(written, repository, found, asked.public)
+    return Pushed(
+        target=str(to or repository),
+        url=f"https://huggingface.co/{repository}" if to is None else None,
+        dry_run=asked.dry_run,
+        fingerprint=found.fingerprint,
+        files=sizes,
+        licence=found.licence.licence,
+        terms=tuple(
+            PushedTerms(name=one.name, licence=one.licence, open=one not in found.licence.restricted)
+            for one in found.licence.terms
+        ),
+        private=not asked.public if to is None else None,
+        gated=found.gated,
+        replaced=found.replaced,
+        picture_digests=found.digests,
+        bank=found.bank,
+        card=found.card,
+    )
 
 
 def _is_path(target: str) -> bool:

@@ -35,11 +35,11 @@ def _refusal(*typed: str) -> str | None:
 
     @command(own, "own", *RULES)
     def run(
-        store: Annotated[Path, typer.Argument()],
+        store: Annotated[Path, "A store."],
         files: Annotated[list[str] | None, typer.Argument()] = None,
         old: bool = False,
         new: Annotated[bool | None, typer.Option("--new/--no-new")] = None,
-        form: str = "a",
+        form: Annotated[str, "A form, in either case.", "a|b", str.lower] = "a",
         alone: int = 3,
     ) -> dict[str, Any]:
         """Run."""
@@ -59,7 +59,7 @@ def _refusal(*typed: str) -> str | None:
         (("--old", "--no-new"), "--old: is gone; leave out --new"),
         (("--old", "--form", "a"), None),
         (("--old", "--form", "b"), "--old: is gone; leave out --form"),
-        (("x", "--form", "b"), "--form=b: is of no use alone; give --new"),
+        (("x", "--form", "B"), "--form=b: is of no use alone; give --new"),
         (("x", "--form", "b", "--new"), None),
         # typed as its default is typed
         (

@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from limner.cli.commands import COMMANDS
 from limner.cli.console import out
 from limner.cli.contract import ErrorReport, command, first_line, group, result_of, schema_of
 from limner.cli.root import app
+from limner.cli.walkthrough import DemoSummary
 from limner.documented import Result
 from limner.errors import SettingsError
 from limner.people.lies import draw_lies
@@ -116,13 +116,8 @@ def toys_of(
     monkeypatch.setattr("logging.config.dictConfig", lambda config: None)
     monkeypatch.setitem(RECIPES, "toy", RecipeEntry("tests.toy:toy_recipe", "Toys", "A toy."))
 
-    def demo(folder: Path, *_: object) -> SimpleNamespace:
-        folder.mkdir()
-        summary = {"text_to_image R@1": 50.0, "colours R@1": 20.0, "minutes": 0.1}
-        (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-        return SimpleNamespace(store=store, sentence="a red square", minutes=0.1)
-
-    monkeypatch.setattr("limner.cli.walkthrough.run_demo", demo)
+    shown = DemoSummary(store=store, sentence="a red square", text_to_image=50, colours=20, minutes=0.1)
+    monkeypatch.setattr("limner.cli.walkthrough.run_demo", lambda *_: shown)
     data, picture = f"folder:{pictures}", pictures / "05-0.png"
     rows = [json.loads(line) for line in (pictures / "captions.jsonl").read_text().splitlines()]
     groups = [row["identity"] for row in rows if row["split"] == "train"]

@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from limner.cli import demo as demo_module
-from limner.cli import walkthrough
 from limner.store.files import StoreFiles
 from tests.cli.command import Limner, last_line, refused, sets
 from tests.toy import toy_recipe
@@ -22,10 +20,6 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
         images=toy_recipe().images.replace(resize=(48, 24), crop=(48, 24)), stages=toy_recipe().stages[1:]
     )
     return ("demo", "--identities", "9", *sets(small))
-
-
-def test_the_number_of_people_in_the_help_is_the_demo_s() -> None:
-    assert demo_module._PEOPLE == walkthrough.PEOPLE
 
 
 def test_demo(limner: Limner, demo: tuple[str, ...], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from limner.data.records import Dataset
-from limner.hub import push
+from limner.hub.push import push
 from tests.cli.command import Limner, refused
 from tests.hub.cache import fake_api, put, use
 

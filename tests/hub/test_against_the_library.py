@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import pytest
 
 import limner
-from limner.hub import push
+from limner.hub.push import push
 from limner.inference.load import load_model
 from tests.hub.cache import COMMIT
 

@@ -16,8 +16,8 @@ from limner.data.records import Dataset
 from limner.data.terms import TERMS
 from limner.durable import sealed, write_text
 from limner.errors import CheckpointError, DataError, SettingsError
-from limner.hub import push
 from limner.hub.card import INTENDED, REFUSED
+from limner.hub.push import push
 from limner.inference.checkpoint import read_checkpoint, read_description, read_digest, write_checkpoint
 from limner.inference.learnt_images import named_by
 from limner.inference.load import load_model
@@ -79,7 +79,7 @@ def test_a_round_trip_gives_the_same_model(
     put(tmp_path / "out", tmp_path / "cache", "me/toys")
     use(tmp_path / "cache", monkeypatch)
     before, after = load_model(run, device="cpu"), limner.load("hf:me/toys", device="cpu")
-    assert before.fingerprint == after.fingerprint == found.published.fingerprint
+    assert before.fingerprint == after.fingerprint == found.fingerprint
     images = [record.image for record in toys.records][:4]
     sentences = [record.sentences[0] for record in toys.records][:4]
     assert np.array_equal(before.encode_images(images), after.encode_images(images))
@@ -101,7 +101,7 @@ def test_an_imported_pair_goes_and_comes(tmp_path: Path, monkeypatch: pytest.Mon
     )
     put(tmp_path / "out", tmp_path / "cache", "me/pair")
     use(tmp_path / "cache", monkeypatch)
-    assert limner.load("hf:me/pair").fingerprint == found.published.fingerprint
+    assert limner.load("hf:me/pair").fingerprint == found.fingerprint
     from tokenizers import Tokenizer
 
     assert Tokenizer.from_file(str(tmp_path / "out" / "tokenizer.json")).get_vocab_size() > 0
@@ -149,7 +149,7 @@ def test_weights_of_a_research_set_are_gated_and_ask_for_a_word(
     assert api.calls == []
     found = push(research_run, "me/pedes", accept_terms=True, licence="mit", public=True)
     assert [call.get("gated") for kind, call in api.calls if kind == "settings"] == ["manual", None]
-    header = header_of(found.published.card)
+    header = header_of(found.card)
     assert (header["license"], header["license_link"]) == ("other", "LICENSE.md")
     assert header["datasets"] == ["cuhk-pedes"]
     assert "text-based-person-search" in header["tags"]
@@ -158,10 +158,10 @@ def test_weights_of_a_research_set_are_gated_and_ask_for_a_word(
         == "checkbox"
     )
     assert "academic use only" in api.files["LICENSE.md"].decode()
-    assert all(use in found.published.card for use in (*INTENDED, *REFUSED))
+    assert all(use in found.card for use in (*INTENDED, *REFUSED))
     # BibTeX of the system and of the set
-    assert "@article{zheng2020dual," in found.published.card
-    assert "li2017person" in found.published.card
+    assert "@article{zheng2020dual," in found.card
+    assert "li2017person" in found.card
 
 
 def test_the_uses_are_those_of_the_privacy_page() -> None:
@@ -171,7 +171,7 @@ def test_the_uses_are_those_of_the_privacy_page() -> None:
 
 def test_nothing_of_this_machine_is_in_any_file(research_run: Path, tmp_path: Path) -> None:
     found = push(research_run, str(tmp_path / "out"), accept_terms=True)
-    assert found.published.replaced == ("data.source",)
+    assert found.replaced == ("data.source",)
     local = (
         *(str(tmp_path), str(research_run), str(Path.home()), str(Path.cwd()), "/home/", "quuxley"),
         *(f"/{getpass.getuser()}", f"/{research_run.parent.name}"),
@@ -204,9 +204,9 @@ def test_digests_of_pictures_go_with_published_sets_alone(
     ):
         found = push(run, str(tmp_path / str(number)), accept_terms=True, digests=asked)
         after = load_model(tmp_path / str(number), device="cpu")
-        assert bool(after.learnt) == bool(found.published.digests) == kept
+        assert bool(after.learnt) == bool(found.picture_digests) == kept
         assert after.fingerprint == load_model(run, device="cpu").fingerprint
-        assert ("Eight bytes of the digest" in found.published.card) == kept
+        assert ("Eight bytes of the digest" in found.card) == kept
         assert named_by(tmp_path / str(number)) == (named_by(run) if kept else None)
 
 
@@ -219,10 +219,10 @@ def test_a_set_in_the_form_of_another_is_not_that_one(toy_run: Path, tmp_path: P
         ("shop", shop, False),
     ):
         run = changed(toy_run, tmp_path / name, data=data, terms=[terms])
-        found = push(run, "me/toys", dry_run=True).published
+        found = push(run, "me/toys", dry_run=True)
         assert "datasets" not in header_of(found.card)
         assert "li2017person" not in found.card
-        assert bool(found.digests) == kept
+        assert bool(found.picture_digests) == kept
     assert header_of(found.card)["license"] == "cc-by-4.0"
 
 
@@ -237,9 +237,9 @@ def test_embeddings_of_training_pictures_are_published_by_a_word_only(toys: Data
     ):
         push(run, str(tmp_path / "out"), accept_terms=True)
     found = push(run, str(tmp_path / "out"), accept_terms=True, bank=True)
-    assert found.published.bank == 40
-    assert "Embeddings of 40 training pictures" in found.published.card
-    assert load_model(tmp_path / "out", device="cpu").fingerprint == found.published.fingerprint
+    assert found.bank == 40
+    assert "Embeddings of 40 training pictures" in found.card
+    assert load_model(tmp_path / "out", device="cpu").fingerprint == found.fingerprint
 
 
 def test_evaluations_stand_on_the_card_and_in_the_hubs_formats(
@@ -247,7 +247,7 @@ def test_evaluations_stand_on_the_card_and_in_the_hubs_formats(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(open_run, run, ignore=shutil.ignore_patterns("evaluations.jsonl"))
-    assert "No evaluation of this checkpoint is known." in push(run, "me/toys", dry_run=True).published.card
+    assert "No evaluation of this checkpoint is known." in push(run, "me/toys", dry_run=True).card
     with pytest.raises(SettingsError, match=r"no evaluation of this checkpoint on a test split"):
         push(run, "me/toys", dry_run=True, benchmarks=["org/toys"])
     report = limner.evaluate(load_model(run, device="cpu"), toys)
@@ -260,7 +260,7 @@ def test_evaluations_stand_on_the_card_and_in_the_hubs_formats(
         reports=[tmp_path / "report.json"],
         benchmarks=["org/toys:retrieval"],
     )
-    card = found.published.card
+    card = found.card
     assert "measured on this split 2 times in all" in card
     assert f"`{report.provenance['split_fingerprint'][:16]}`" in card
     low, high = report.intervals["text_to_image"]["R@1"]
@@ -283,7 +283,7 @@ def test_evaluations_stand_on_the_card_and_in_the_hubs_formats(
     seen = limner.evaluate(load_model(run, device="cpu"), toys)
     (tmp_path / "seen.json").write_text(seen.to_json())
     for reports in ((), (tmp_path / "seen.json",)):
-        card = push(run, "me/toys", dry_run=True, reports=reports).published.card
+        card = push(run, "me/toys", dry_run=True, reports=reports).card
         assert "Seen before by a tower: trained on / these captions." in card
         (run / "evaluations.jsonl").unlink(missing_ok=True)
     # another model's report is refused
@@ -302,7 +302,7 @@ def test_a_dry_run_leaves_nothing(open_run: Path, tmp_path: Path, monkeypatch: p
     push(open_run, "./out", folder=None, dry_run=True)
     assert (api.calls, api.files) == ([], {})
     assert not Path("out").exists()
-    assert found.sizes["model.safetensors"] > 100_000
+    assert found.files["model.safetensors"] > 100_000
 
 
 @pytest.mark.parametrize("target", ["toys", "a b/c", "me/", "me//toys"])
@@ -359,9 +359,9 @@ def test_words_of_a_set_cannot_break_the_card(open_run: Path, tmp_path: Path) ->
     """A set's terms are anybody's words, and stand in a table."""
     terms = [{"name": "a|b\n---\n<script>", "licence": "MIT, | `x`", "source": "s"}]
     found = push(changed(open_run, tmp_path / "run", terms=terms), "me/toys", dry_run=True)
-    assert header_of(found.published.card)["license"] == "mit"
-    assert "<script>" not in found.published.card
-    assert "| a/b --- &lt;script> | MIT, / 'x' | yes |" in found.published.card
+    assert header_of(found.card)["license"] == "mit"
+    assert "<script>" not in found.card
+    assert "| a/b --- &lt;script> | MIT, / 'x' | yes |" in found.card
 
 
 def test_the_tensors_of_a_checkpoint_are_those_of_the_run(open_run: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import limner
 from limner.cli.train import _imported
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, LimnerError, SettingsError
-from limner.hub import push
+from limner.hub.push import push
 from limner.inference.hub_runs import find_hub_run, local_run, refusal, run_of_name, split_name
 from limner.inference.load import load_model
 from limner.recipes import get_recipe
