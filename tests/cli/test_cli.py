@@ -227,7 +227,7 @@ def test_search_by_text(limner: Limner, store: Path, tmp_path: Path) -> None:
     assert answer.pop("snapshot")
     assert answer == {"total": 36, "matching": 36, "threshold": None, "good": None, "unknown": []}
     assert [hit["rank"] for hit in hits] == list(range(1, 11))
-    facts = {"identity", "metadata", "taken", "confidence", "probability", "group"}
+    facts = {"identity", "metadata", "taken", "taken_from", "confidence", "probability", "group"}
     assert hits[0].keys() == {"rank", "score", "path", "name", "id", *facts}
     assert hits[0]["metadata"] == {"shelf": 3}
     assert f"{hits[3]['score']:+.3f}" == lines[3].split()[1]
