@@ -93,7 +93,7 @@ def list_command(
 
 
 # without a name nothing is deleted, rather than everything
-@command(app, "delete", Conflict(needs="PICTURES --id --missing"))
+@command(app, "delete", Conflict(needs="PICTURES --id --missing"), Conflict("--yes", needs="--missing"))
 def delete_command(
     store: StoreFolder,
     pictures: Annotated[
@@ -102,8 +102,11 @@ def delete_command(
     ids: Annotated[
         list[str] | None, typer.Option("--id", help="A picture by its key; may be repeated.")
     ] = None,
-    missing: Annotated[bool, "All pictures whose file is gone."] = False,
+    missing: Annotated[
+        bool, "All pictures whose file is gone; refused where a disk may be away, or for more than a tenth."
+    ] = False,
     dry_run: Annotated[bool, "Only say what would be deleted."] = False,
+    yes: Annotated[bool, "Their files are gone for good: delete them in any case."] = False,
 ) -> Deleted:
     """Take pictures out of a store.
 
@@ -111,6 +114,7 @@ def delete_command(
     `limner store erase`.
     """
     from limner.store.files import StoreFiles
+    from limner.store.missing import doubt, is_gone
 
     # as Path it would be the current folder
     if "" in (pictures or []):
@@ -121,9 +125,15 @@ def delete_command(
     doomed = {
         entry.id: entry for entry in _named(entries, [Path(path) for path in pictures or []], ids or [])
     }
-    # a disk that is not mounted makes every file look gone, which --dry-run shows
     if missing:
-        doomed |= {entry.id: entry for entry in entries if not Path(entry.path).exists()}
+        gone = {entry.id: entry for entry in entries if is_gone(entry.path)}
+        reason = doubt([entry.path for entry in gone.values()], len(entries))
+        if reason and not dry_run and not yes:
+            raise SettingsError(
+                f"{store}: would delete {len(gone)} of {len(entries)} pictures, but {one_line(reason)}, as if its disk "
+                "were away; look by --dry-run, and add --yes if these files are gone for good"
+            )
+        doomed |= gone
     if dry_run:
         for entry in doomed.values():
             out.print(one_line(entry.path))

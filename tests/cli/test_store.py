@@ -236,10 +236,21 @@ def test_delete_all_below_a_folder(limner: Limner, own: Path) -> None:
 
 
 def test_delete_what_is_missing(limner: Limner, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = min(StoreFiles.open(own).entries())
-    monkeypatch.setattr(Path, "exists", lambda path: str(path) != lost)
+    entries = StoreFiles.open(own).entries()
+    away = {min(entries)}
+    monkeypatch.setattr("limner.store.missing.is_gone", lambda path: path in away)
     limner("store", "delete", own, "--missing")
-    assert lost not in StoreFiles.open(own).entries()
+    assert StoreFiles.open(own).entries().keys() == entries.keys() - away
+    # a disk that is not mounted
+    away = {*entries, str(Path(min(entries)).parent)}
+    wrong = limner("store", "delete", own, "--missing")
+    refused(
+        wrong,
+        f"would delete {len(entries) - 1} of {len(entries) - 1} pictures, but the folder .* is not there",
+    )
+    assert limner("store", "delete", own, "--missing", "--dry-run").code == 0
+    assert len(StoreFiles.open(own)) == len(entries) - 1
+    assert limner("store", "delete", own, "--missing", "--yes").out.endswith(" 0 left\n")
 
 
 def test_verify(limner: Limner, own: Path) -> None:
