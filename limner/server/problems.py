@@ -72,15 +72,14 @@ STORE_TROUBLES: Mapping[StoreTrouble, str] = {
     "full": "the disk is full",
     "damaged": "it is damaged",
     "model": "it was replaced by a store of another model",
+    "busy": "another process is changing it",
     "other": "it cannot be used at the moment",
 }
 """The causes of a `StoreError` for a client; the error's own message names folders of this machine."""
 
 _UNFINISHED = "what was to be erased is deleted, but its bytes may still be on the disk"
-_HELD_UP: Mapping[StoreTrouble, str] = {
-    **STORE_TROUBLES,
-    "other": "another process has been reading or changing the store for long, as an export may",
-}
+_LONG = "another process has been reading or changing the store for long, as an export may"
+_HELD_UP: Mapping[StoreTrouble, str] = {**STORE_TROUBLES, "busy": _LONG, "other": _LONG}
 
 log = logging.getLogger("limner.server")
 

@@ -25,6 +25,7 @@ from limner.server.pictures import Decoding, check_pixels, known_image, readers,
 from limner.server.problems import RefusedError, declared
 from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
+from limner.server.turns import Turns
 from limner.server.uploads import Changes
 from limner.store.erasable import erasable
 from limner.store.erase import erase
@@ -122,6 +123,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
     # two threads for these files beside the two of searches: a page of results must not keep a query waiting
     uploads, decoding, reading = changes.folder, Decoding(), readers()
     always = (401, 421, 422, 500, 503)
+    turns = Turns()
 
     def may_change() -> None:
         if not settings.changes:
@@ -182,7 +184,9 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         await begun(request.scope)
         # not given up when the client leaves: half a change helps nobody, and who sends it again gets the same image
         given = body.model_dump(include={"identity", "metadata"}, exclude_unset=True)
-        stored = await asyncio.wrap_future(worker.change(changes.add, body.image, body.name, given))
+        stored = await turns.take(
+            lambda: asyncio.wrap_future(worker.change(changes.add, body.image, body.name, given))
+        )
         note(request.scope, found=[stored.id])
         return without_path(stored.to_item(), uploads)
 
@@ -198,8 +202,8 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         # first, or the line would name a picture that was erased
         await run_in_threadpool(known_image, engine.files, id)
         await begun(request.scope)
-        # in the thread of the model, which also adds: changes of one server never meet at the writers' lock
-        await asyncio.wrap_future(worker.change(changes.delete, id))
+        # in the thread of the model, which also adds
+        await turns.take(lambda: asyncio.wrap_future(worker.change(changes.delete, id)))
 
     @Rules(right="erase", audit="erase", changes=True)
     @routes.post(
@@ -210,7 +214,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
     async def erasure(body: ErasureBody, request: Request) -> ErasureReport:
         """Erase pictures: nothing of them is left on the disk, nor of what was deleted earlier.
 
-        A search of the store's files proves it; `found` must be empty. Other changes are refused meanwhile.
+        A search of the store's files proves it; `found` must be empty. Other changes wait meanwhile.
         """
         # as conditions, which `limner.server.audit.forget` knows how to remove
         where = [*body.where, *([] if body.identity is None else where_strings({"identity": body.identity}))]
@@ -229,7 +233,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
 
         await begun(request.scope)
         try:
-            keys, report = await run_in_threadpool(erased)
+            keys, report = await turns.take(lambda: run_in_threadpool(erased), first=True)
         except UnfinishedErasureError as error:
             _note_erased(request.scope, error.keys)
             raise

@@ -45,7 +45,7 @@ class WriterLock:
             self._lock.acquire()
         except Timeout:
             raise StoreError(
-                f"{self.folder}: is being written by another process; try again when it is done"
+                f"{self.folder}: is being written by another process; try again when it is done", "busy"
             ) from None
         except OSError as error:
             raise StoreError(f"{self.folder}: cannot be written ({error.strerror or error})") from None
@@ -93,7 +93,9 @@ class Lease:
             yield
             return
         if not self._writing.acquire(blocking=False):
-            raise StoreError(f"{self.folder}: is being written by another thread; try again when it is done")
+            raise StoreError(
+                f"{self.folder}: is being written by another thread; try again when it is done", "busy"
+            )
         try:
             self._lost = False
             self._take()
@@ -129,7 +131,8 @@ class Lease:
             if held.get("owner") != self._owner and float(held.get("until", 0)) > time.time():
                 raise StoreError(
                     f"{self.folder}: is being written by another process, or one was killed less than a minute "
-                    "ago; try again when it is done"
+                    "ago; try again when it is done",
+                    "busy",
                 )
             # an old lease: the conditional put lets only one take it over. Some storages ignore the condition: there
             # the last put wins, and everybody sees after a while whose it was

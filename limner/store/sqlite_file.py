@@ -193,7 +193,7 @@ def _of_sqlite(folder: Path, error: sqlite3.DatabaseError) -> Exception:
     if trouble == "damaged":
         return damaged(folder, str(error))
     if primary == sqlite3.SQLITE_BUSY:
-        return StoreError(f"{folder}: is being written by another process; try again when it is done")
+        return StoreError(f"{folder}: is being written by another process; try again when it is done", "busy")
     advice = {
         "full": "make room on its disk",
         "forbidden": "give the user who runs limner the right to it",

@@ -223,11 +223,39 @@ def test_what_cannot_be_erased(changing: TestClient, client: TestClient, engine:
     assert len(engine.files) == COUNT
 
 
-def test_a_store_that_is_being_written(changing: TestClient, engine: Engine) -> None:
+def test_a_store_that_is_being_written(
+    changing: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = changing.get("/v1/items").json()["items"][0]["id"]
     with engine.files.writing():
-        problem(changing.delete(f"/v1/items/{key}"), 503)
-    assert changing.delete(f"/v1/items/{key}").status_code == 204
+        with monkeypatch.context() as patch:
+            patch.setattr("limner.server.turns.WAIT", 0.3)
+            refused = changing.delete(f"/v1/items/{key}")
+        assert "another process has been changing it for 0.3 s" in problem(refused, 503)["detail"]
+        assert refused.headers["Retry-After"] == "10"
+    with ThreadPoolExecutor(1) as thread:
+        # what ends in time is waited for
+        with engine.files.writing():
+            waiting = thread.submit(changing.delete, f"/v1/items/{key}")
+            time.sleep(0.5)
+            assert not waiting.done()
+        assert waiting.result().status_code == 204
+
+
+def test_erasures_beside_clients_that_add(engine: Engine, tmp_path: Path) -> None:
+    settings = ServerSettings(changes=True, uploads=tmp_path / "uploads", rate=0)
+    images = [base64_of(draw(tmp_path / f"{number}.png", 90 + number)) for number in range(4)]
+    with running(create_app(Store(engine), settings), settings) as url, ThreadPoolExecutor(4) as threads:
+
+        def changed(number: int) -> list[int]:
+            body = {"name": "new.png", "image": images[number], "identity": str(number)}
+            return [
+                *(httpx.post(f"{url}/v1/items", json=body, timeout=60).status_code for _ in range(3)),
+                httpx.post(f"{url}/v1/erase", json={"identity": str(number)}, timeout=60).status_code,
+            ]
+
+        assert list(threads.map(changed, range(4))) == [[201, 201, 201, 200]] * 4
+    assert len(engine.files) == COUNT
 
 
 def test_many_add_the_same_bytes_at_once(
