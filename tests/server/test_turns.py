@@ -1,4 +1,5 @@
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -25,14 +26,10 @@ def test_one_at_a_time_and_erasures_first() -> None:
     async def all_of_them() -> list[object]:
         turns = Turns()
         begun = [
-            asyncio.ensure_future(turns.take(lambda name=name: change(name)))
-            for name in ("a", "fails", "b", "c")
+            asyncio.ensure_future(turns.take(partial(change, name))) for name in ("a", "fails", "b", "c")
         ]
         await asyncio.sleep(0)
-        first = [
-            asyncio.ensure_future(turns.take(lambda name=name: change(name), first=True))
-            for name in ("x", "y")
-        ]
+        first = [asyncio.ensure_future(turns.take(partial(change, name), first=True)) for name in ("x", "y")]
         return await asyncio.gather(*begun, *first, return_exceptions=True)
 
     found = asyncio.run(all_of_them())
@@ -76,7 +73,7 @@ def test_another_process_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (StoreError("full", "full"), UnfinishedErasureError("deleted", "busy", ["a"])):
         tries = 0
         with pytest.raises(type(error)):
-            asyncio.run(Turns().take(lambda error=error: busy(99, error)))
+            asyncio.run(Turns().take(partial(busy, 99, error)))
         assert tries == 1
 
     async def crowd() -> None:
