@@ -99,6 +99,12 @@ def index_command(
     precision: Arithmetic = None,
     cpu: Cpu = False,
     cluster: ClusterAddress = None,
+    exclude: Annotated[
+        list[str] | None,
+        "Leave out files and folders of this name, or with a slash of this path within a folder that is given; * and ? "
+        "as in a shell; may be repeated. A file .limnerignore in a folder has such patterns, one a line.",
+        "PATTERN",
+    ] = None,
 ) -> Indexed:
     """Add pictures or a dataset to a store.
 
@@ -120,7 +126,7 @@ def index_command(
         dataset.split(split)
     notes = read_metadata(metadata) if metadata is not None else None
     # and before a store is made: of a folder without pictures there is none
-    found = None if dataset is not None else find_pictures(pictures or [])
+    found = None if dataset is not None else find_pictures(pictures or [], exclude or [])
     encoder: Encoder
     with connected_to(cluster) as connection:
         encoder, opened = _open(
@@ -305,7 +311,10 @@ def _passed_over(summary: IndexReport) -> str:
     passed = dict(summary.passed_over)
     if (step := hint(passed)) is not None:
         err.print(step)
-    return f", {sum(passed.values())} passed over ({told(passed)})" if passed else ""
+    left = ", ".join(f"{count:,} {one_line(name)}" for name, count in summary.left_out.items())
+    return (f", {sum(passed.values())} passed over ({told(passed)})" if passed else "") + (
+        f", left out: {left}" if left else ""
+    )
 
 
 def _say_left_out(report: SentencesReport) -> None:

@@ -1,14 +1,20 @@
-"""Find the image files of folders, and count by ending what is passed over."""
+"""Find the image files of folders, and count what is passed over: files by ending, folders by name.
+
+Folders of other systems and programs hold what nobody put there to be found: small copies, previews, deleted files.
+"""
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
 from limner.data.heif import SUFFIXES as HEIF
+from limner.data.heif import has_heif, is_heif
 from limner.data.images import SUFFIXES, is_picture_name
 from limner.errors import DataError, install_hint
+from limner.search.image_files import browser_type
 
 _RAW = frozenset(
     {
@@ -33,6 +39,18 @@ _RAW = frozenset(
 _OTHERS = frozenset(
     {*(".eps", ".exr", ".hdr", ".ico", ".jxl", ".jxr", ".psd", ".svg", ".tga", ".xcf"), *HEIF}
 )
+# of Synology, QNAP, Windows, Linux, macOS, WhatsApp's and Lightroom's previews; by name, whatever its case
+_FOREIGN = (
+    *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "$recycle.bin", "recycler"),
+    *("system volume information", "lost+found", "__macosx", "thumbnails", "*.lrdata"),
+)
+# of Photos, iPhoto and Aperture: below them only the originals are the user's pictures
+_LIBRARIES = ("*.photoslibrary", "*.photolibrary", "*.migratedphotolibrary", "*.aplibrary")
+_ORIGINALS = ("originals", "masters")
+
+IGNORED = ".limnerignore"
+"""File of patterns of what is left out of its folder."""
+
 _LONGEST = 12
 """Characters of an ending; what is longer is part of a name with a full stop in it."""
 
@@ -46,18 +64,24 @@ class FoundPictures(NamedTuple):
     """Folders that cannot be listed, with the reason."""
     passed_over: dict[str, int]
     """How many other files there are by ending, those of pictures first; "" counts files without an ending."""
+    left_out: dict[str, int]
+    """How many folders, links to folders and excluded names were not looked into, by name or pattern."""
 
 
-def find_pictures(paths: Iterable[str | Path]) -> FoundPictures:
+def find_pictures(paths: Iterable[str | Path], exclude: Sequence[str] = ()) -> FoundPictures:
     """Find the images of files and folders.
 
     A file is taken whatever its name; a folder is searched, in the order of names, for files with the ending of an
-    image. Hidden files and folders in it are left out, and links to folders are not followed (they may lead in
-    circles). Links stay as they are, so that a path is the one that the user knows.
+    image, and for those of other or no endings whose first bytes are of one. Hidden files and folders in it are left
+    out, and so are, counted, folders of other systems and programs, links to folders (they may lead in circles), and
+    what a pattern of `exclude` or of a file `.limnerignore` in its folder or above means: a name, or with a slash a
+    path within that folder, with `*` and `?` as in a shell. Links stay as they are, so that a path is the one that the
+    user knows.
 
     Raises `DataError` for a path that does not exist and when there is no image at all.
     """
     found: dict[str, None] = {}
+    left: Counter[str] = Counter()
     skipped: list[tuple[str, str]] = []
     passed: dict[str, str] = {}
     given = [Path(path) for path in paths]
@@ -71,14 +95,27 @@ def find_pictures(paths: Iterable[str | Path]) -> FoundPictures:
                 raise DataError(f"{path}: no such file or folder")
             found[os.path.abspath(path)] = None  # noqa: PTH100 - resolve() would follow links
             continue
-        for folder, folders, names in os.walk(os.path.abspath(path), onerror=unlisted):  # noqa: PTH100
+        top = os.path.abspath(path)  # noqa: PTH100
+        rules = [(top, pattern) for pattern in exclude]
+        for folder, folders, names in os.walk(top, onerror=unlisted):
+            if IGNORED in names:
+                rules += [(folder, pattern) for pattern in _patterns(Path(folder) / IGNORED)]
+            kept = []
+            for name in sorted(name for name in folders if not name.startswith(".")):
+                reason = _excluded(f"{folder}/{name}", rules) or _reason(folder, name)
+                if reason is None:
+                    kept.append(name)
+                else:
+                    left[reason] += 1
             # in place: os.walk goes down into what the list still holds, in its order
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            folders[:] = kept
             for name in sorted(names):
                 if name.startswith("."):
                     continue
                 whole = str(Path(folder) / name)
-                if is_picture_name(name):
+                if (pattern := _excluded(whole, rules)) is not None:
+                    left[pattern] += 1
+                elif is_picture_name(name) or _is_picture(whole, name):
                     found[whole] = None
                 else:
                     # by path: of two folders that are given, one may lie in the other
@@ -90,7 +127,55 @@ def find_pictures(paths: Iterable[str | Path]) -> FoundPictures:
         raise DataError(
             f"no pictures in {where}; looked for {', '.join(sorted(SUFFIXES))}{_instead(passed_over)}"
         )
-    return FoundPictures(list(found), skipped, passed_over)
+    return FoundPictures(list(found), skipped, passed_over, dict(left.most_common()))
+
+
+def _patterns(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file}: cannot be read as UTF-8 text ({type(error).__name__})") from None
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _excluded(whole: str, rules: Iterable[tuple[str, str]]) -> str | None:
+    """The first pattern that means a path, of patterns with the folder that each is of."""
+    for folder, pattern in rules:
+        asked = pattern.strip("/")
+        if not whole.startswith(f"{folder.rstrip('/')}/"):
+            continue
+        within = whole[len(folder.rstrip("/")) + 1 :]
+        if fnmatchcase(within if "/" in pattern.rstrip("/") else within.rpartition("/")[2], asked):
+            return pattern
+    return None
+
+
+def _reason(folder: str, name: str) -> str | None:
+    """The name under which a folder of another system or program, or a link to one, is counted; None for others."""
+    lower = name.lower()
+    if any(fnmatchcase(lower, pattern) for pattern in _FOREIGN):
+        return name
+    above = Path(folder).name.lower()
+    if any(fnmatchcase(above, library) for library in _LIBRARIES) and lower not in _ORIGINALS:
+        return f"{name} of a photo library"
+    return "links to folders" if Path(folder, name).is_symlink() else None
+
+
+def _is_picture(whole: str, name: str) -> bool:
+    """True for the first bytes of a picture, unless the ending is of pictures that nothing here reads."""
+    # raw files begin like TIFF, and their endings say so
+    if is_picture_ending(Path(name).suffix.lower()):
+        return False
+    try:
+        # a named pipe would block
+        if not Path(whole).is_file():
+            return False
+        with Path(whole).open("rb") as file:
+            beginning = file.read(64)
+    except OSError:
+        return False
+    # two letters begin a BMP, and many a text
+    return browser_type(beginning) not in (None, "image/bmp") or (has_heif() and is_heif(beginning))
 
 
 def is_picture_ending(ending: str) -> bool:

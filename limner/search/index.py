@@ -138,7 +138,11 @@ def index_pictures(
     # told, not refused: one file of metadata may serve several folders
     unused = tuple(sorted(notes.keys() - set(pictures)))
     return IndexReport(
-        **writer.counts, skipped=tuple(skipped), passed_over=found.passed_over, unused_metadata=unused
+        **writer.counts,
+        skipped=tuple(skipped),
+        passed_over=found.passed_over,
+        unused_metadata=unused,
+        left_out=found.left_out,
     )
 
 
