@@ -197,8 +197,8 @@ class Remains(ResponseModel):
     """Traces of erased rows that one file still has."""
 
     file: str
-    """The file, within the store's folder; `uploads/NAME` for one in the folder of uploads, `uploads` for those of other
-    stores; `the audit log`."""
+    """The file, within the store's folder; `uploads/NAME` for one in the folder of uploads, `uploads` for those of
+    others; `the audit log`."""
 
     kind: str
     """The column that they are of: path, sha256, vector, thumbnail …"""
