@@ -91,7 +91,7 @@ def parsed(text: str) -> datetime | None:
 
 def _texts(image: Image.Image) -> Iterator[str]:
     """Texts that may be a date, the best first; a part of the file that is damaged is passed over."""
-    exif, xmp, iptc = _part(_exif, image, []), _part(_xmp, image, {}), _part(_iptc, image, {})
+    exif, xmp, iptc = _part(_exif, image) or [], _part(_xmp, image) or {}, _part(_iptc, image) or {}
     for exif_tag, xmp_names, iptc_tags in (
         (_ORIGINAL, _XMP_ORIGINAL, _IPTC_ORIGINAL),
         (_DIGITISED, _XMP_DIGITISED, _IPTC_DIGITISED),
@@ -102,11 +102,11 @@ def _texts(image: Image.Image) -> Iterator[str]:
     yield str(image.info.get("Creation Time", ""))
 
 
-def _part(read: Callable[[Image.Image], T], image: Image.Image, none: T) -> T:
+def _part(read: Callable[[Image.Image], T], image: Image.Image) -> T | None:
     try:
         return read(image)
     except Exception:  # as above
-        return none
+        return None
 
 
 def _exif(image: Image.Image) -> list[Any]:
