@@ -114,7 +114,9 @@ def erase(
             removed = [] if added is None else added.remove_leftovers(files)
         shared = traces.leave_out(_in_rows(files, search, tell))
         proof = _proof(files, added, traces, tell)
-        elsewhere = added_elsewhere((image.path for image in chosen.images), added and added.folder)
+        elsewhere = added_elsewhere(
+            (image.path for image in chosen.images), None if added is None else added.folder
+        )
         others = [("sentences", _OWNERLESS, chosen.ownerless), ("uploads", _ELSEWHERE, elsewhere)]
         if audit is not None:
             with reached("the audit log", "read"):

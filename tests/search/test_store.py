@@ -202,7 +202,7 @@ def test_added_and_deleted(store: Store, client: Client, folder: Path) -> None:
 def test_nobody_gives_facts_between_the_look_and_the_change(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, entry = [], StoreFiles.entry
+    looked, entry = list[str](), StoreFiles.entry
 
     def look(files: StoreFiles, key: str) -> Any:
         if not looked:
