@@ -95,12 +95,8 @@ class Columns:
         same, held = _found(*(some.view("<i8")[::2] for some in (self.digests, digests)))
         ids = list(stored)
         # by a key that is damaged no change finds its row
-        keys = [
-            ids[place] == key.decode()
-            for place, key in zip(same.tolist(), self.ids[held].tolist(), strict=True)
-        ]
-        right = (digests[same] == self.digests[held]) & np.array(keys, bool)
-        same, held = same[right], held[right]
+        keys = np.array(ids, object)[same] == self.ids[held].astype(str)
+        same, held = (rows[(digests[same] == self.digests[held]) & keys] for rows in (same, held))
         fresh = np.delete(np.arange(len(ids)), same).tolist()
         new = Columns.of(sound(folder, reading.pictures([ids[place] for place in fresh])))
         # in their own order, which the sort finds fast
