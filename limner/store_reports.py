@@ -1,6 +1,7 @@
 """The reports of what is done with a store: indexing, its checking, its repair, an erasure, a server's probes."""
 
 import operator
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field, JsonValue
@@ -199,7 +200,8 @@ class Remains(ResponseModel):
     """Traces of erased rows that one file still has."""
 
     file: str
-    """The file, within the store's folder; `uploads/NAME` for one in the folder of uploads; `the audit log`."""
+    """The file, within the store's folder; `uploads/NAME` for one in the folder of uploads, `uploads` for those of
+    others; `the audit log`."""
 
     kind: str
     """The column that they are of: path, sha256, vector, thumbnail …"""
@@ -374,6 +376,10 @@ class StoredPicture(ResponseModel):
     """The identity that it shows."""
     metadata: dict[str, JsonValue]
     """Its other metadata."""
+    taken_read: datetime | None
+    """When, by what its file says: the camera's own clock."""
+    taken_told: datetime | None
+    """When, by what somebody told limner, which stands before what was read."""
     size: int
     """Bytes of its file."""
     sha256: str

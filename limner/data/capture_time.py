@@ -5,11 +5,11 @@ Devices and programs write dates in more forms than the standards have, and into
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from xml.etree import ElementTree
 
 from PIL import Image, ImageFile, IptcImagePlugin
@@ -29,7 +29,12 @@ _XMP_DIGITISED = (f"{_EXIF_XMP}DateTimeDigitized", f"{_XMP}CreateDate")
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MOST = 2**25
 """Bytes of a PNG beside its pixels that are read."""
+_MOST_XMP = 2**20
+"""Bytes of XMP that are read: parsed they take fifty times as much memory, and whoever adds a picture chooses them."""
+_LONGEST = 256
+"""Signs of a text that may be a date."""
 
+T = TypeVar("T")
 _NUMBER, _FRACTION = re.compile(r"\d+"), re.compile(r"[.,](\d+)")
 _ZONE = re.compile(r"[-+]\d\d:?\d\d$")
 _TOGETHER = re.compile(r"(\d{4})(\d\d)(\d\d)\D?(?:(\d\d)(\d\d)(\d\d)?)?(?!\d)")
@@ -62,7 +67,7 @@ def parsed(text: str) -> datetime | None:
     (datetime.datetime(2026, 11, 20, 8, 15, 30, 250000), datetime.datetime(2026, 11, 20, 8, 16))
     """
     # Cameras fill fields up with NULs or blanks.
-    text = text.strip("\0 \t\r\n")
+    text = text[:_LONGEST].strip("\0 \t\r\n")
     together = _TOGETHER.match(text)
     numbers = [one for one in together.groups() if one] if together else _NUMBER.findall(text)
     # a zone behind a time without seconds would be these
@@ -86,7 +91,7 @@ def parsed(text: str) -> datetime | None:
 
 def _texts(image: Image.Image) -> Iterator[str]:
     """Texts that may be a date, the best first; a part of the file that is damaged is passed over."""
-    exif, xmp, iptc = _exif(image), _xmp(image), _iptc(image)
+    exif, xmp, iptc = _part(_exif, image) or [], _part(_xmp, image) or {}, _part(_iptc, image) or {}
     for exif_tag, xmp_names, iptc_tags in (
         (_ORIGINAL, _XMP_ORIGINAL, _IPTC_ORIGINAL),
         (_DIGITISED, _XMP_DIGITISED, _IPTC_DIGITISED),
@@ -97,21 +102,22 @@ def _texts(image: Image.Image) -> Iterator[str]:
     yield str(image.info.get("Creation Time", ""))
 
 
-def _exif(image: Image.Image) -> list[Any]:
+def _part(read: Callable[[Image.Image], T], image: Image.Image) -> T | None:
     try:
-        main = image.getexif()
-        return [main.get_ifd(_EXIF_FOLDER), main]
+        return read(image)
     except Exception:  # as above
-        return []
+        return None
+
+
+def _exif(image: Image.Image) -> list[Any]:
+    main = image.getexif()
+    return [main.get_ifd(_EXIF_FOLDER), main]
 
 
 def _xmp(image: Image.Image) -> dict[str, str]:
     """Properties by name, those of elements and of attributes alike."""
-    content = image.info.get("xmp", b"")
-    try:
-        root = ElementTree.fromstring(content.strip(b"\0 ") if isinstance(content, bytes) else content)
-    except ElementTree.ParseError:
-        return {}
+    content = image.info.get("xmp", b"")[:_MOST_XMP]
+    root = ElementTree.fromstring(content.strip(b"\0 ") if isinstance(content, bytes) else content)
     found: dict[str, str] = {}
     for element in root.iter():
         for name, value in (*element.attrib.items(), (element.tag, element.text or "")):
@@ -121,10 +127,7 @@ def _xmp(image: Image.Image) -> dict[str, str]:
 
 def _iptc(image: Image.Image) -> dict[tuple[int, int], Any]:
     assert isinstance(image, ImageFile.ImageFile)
-    try:
-        return IptcImagePlugin.getiptcinfo(image) or {}
-    except Exception:  # as above
-        return {}
+    return IptcImagePlugin.getiptcinfo(image) or {}
 
 
 def _latin(value: Any) -> str:
@@ -140,11 +143,13 @@ def _without_pixels(file: io.BytesIO | io.BufferedReader) -> io.BytesIO | io.Buf
     if start != _PNG:
         return file
     file.seek(len(_PNG))
-    kept = [_PNG]
-    while len(head := file.read(8)) == 8 and sum(map(len, kept)) < _MOST:
+    kept = io.BytesIO()
+    kept.write(_PNG)
+    while len(head := file.read(8)) == 8 and kept.tell() < _MOST:
         size, kind = int.from_bytes(head[:4], "big"), head[4:]
         if kind in (b"IDAT", b"fdAT"):
             file.seek(size + 4, 1)
             continue
-        kept.append(head + file.read(min(size, _MOST) + 4))
-    return io.BytesIO(b"".join(kept))
+        kept.write(head + file.read(min(size, _MOST) + 4))
+    kept.seek(0)
+    return kept

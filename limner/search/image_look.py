@@ -81,7 +81,8 @@ def facts_of(stored: StoredImage | None, given: Mapping[str, Any]) -> dict[str, 
     """The facts of an image of which `identity` or `metadata` or both are told now: what is not given stays."""
     before = Note() if stored is None else told_of(stored)
     facts = given["metadata"] if "metadata" in given else before.to_facts()
-    return {**facts, "identity": given.get("identity", before.identity)}
+    # as in a file of metadata, an identity may be among the other facts
+    return {**facts, "identity": given.get("identity", facts.get("identity", before.identity))}
 
 
 def _known(stored: StoredImage | None, note: Note | None) -> Note:

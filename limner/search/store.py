@@ -180,9 +180,11 @@ class Store:
         path = os.path.abspath(image)  # noqa: PTH100 - as indexing spells it: resolve() would follow links
         given = {"identity": identity, "metadata": metadata}
         told = {field: value for field, value in given.items() if value is not None}
-        facts = facts_of(self.engine.files.entry(key_of(path)), told)
-        facts |= {} if name is None else {"name": name}
-        report = self.index([path], metadata={path: facts})
+        # held from before the look: facts that another process gives meanwhile would be lost
+        with self.files.writing():
+            facts = facts_of(self.files.entry(key_of(path)), told)
+            facts |= {} if name is None else {"name": name}
+            report = self.index([path], metadata={path: facts})
         if report.skipped:
             # indexing lists what it cannot read and goes on; of one file that is the whole result
             raise StoreError(f"{path}: {report.skipped[0][1]}")

@@ -25,7 +25,7 @@ from limner.store.path import expect_own_files, reached
 from limner.store.rows import Reading
 from limner.store.snapshot import sound
 from limner.store.traces import Traces, TraceSearch, files_below
-from limner.store.uploads import Uploads
+from limner.store.uploads import Uploads, added_elsewhere
 from limner.store_reports import ErasureReport, Remains, TraceCounts, as_text
 from limner.wire import Where
 
@@ -52,6 +52,7 @@ ERASURES = "erasures"
 
 _TRACED = 20_000  # rows whose traces are searched for; they take 6 KB of memory each
 _TEXTS = ("description", "calibration")  # of a store: what is in them is no trace of an image
+_ELSEWHERE = "erased pictures that clients have added, in a folder of uploads that was not searched"
 _OWNERLESS = "sentences of pictures that the store does not hold, perhaps of these; erase them by their paths"
 
 
@@ -113,16 +114,17 @@ def erase(
             removed = [] if added is None else added.remove_leftovers(files)
         shared = traces.leave_out(_in_rows(files, search, tell))
         proof = _proof(files, added, traces, tell)
-        if chosen.ownerless:
-            left = Remains(file="sentences", kind=_OWNERLESS, count=chosen.ownerless)
-            proof["found"] = (*proof["found"], left)
+        elsewhere = added_elsewhere(
+            (image.path for image in chosen.images), None if added is None else added.folder
+        )
+        others = [("sentences", _OWNERLESS, chosen.ownerless), ("uploads", _ELSEWHERE, elsewhere)]
         if audit is not None:
             with reached("the audit log", "read"):
-                if count := audit.left(_keys(chosen)):
-                    left = Remains(
-                        file="the audit log", kind="lines that name an erased picture", count=count
-                    )
-                    proof["found"] = (*proof["found"], left)
+                others.append(
+                    ("the audit log", "lines that name an erased picture", audit.left(_keys(chosen)))
+                )
+        left = (Remains(file=file, kind=kind, count=count) for file, kind, count in others if count)
+        proof["found"] = (*proof["found"], *left)
         own = {Path(image.path).name for image in chosen.images}
         return ErasureReport(
             pictures=len(chosen.images),

@@ -95,7 +95,7 @@ class LanceRows:
     def identity(self) -> tuple[object, ...]:
         """See `Rows.identity`; one request."""
         head = self.head()
-        return head.texts.get("id"), *(head.tables[name].commits for name in ("pictures", "sentences"))
+        return head.texts.get("id"), *(head.tables[name] for name in ("pictures", "sentences"))
 
     def text(self, name: str) -> str | None:
         """See `Rows.text`."""

@@ -93,8 +93,10 @@ class Columns:
         digests = np.array(known(stored.values()), _DIGEST)
         # half of a digest finds its row, for numpy sorts numbers fastest; the whole tells
         same, held = _found(*(some.view("<i8")[::2] for some in (self.digests, digests)))
-        same, held = (rows[digests[same] == self.digests[held]] for rows in (same, held))
         ids = list(stored)
+        # by a key that is damaged no change finds its row
+        keys = np.array(ids, object)[same] == self.ids[held].astype(str)
+        same, held = (rows[(digests[same] == self.digests[held]) & keys] for rows in (same, held))
         fresh = np.delete(np.arange(len(ids)), same).tolist()
         new = Columns.of(sound(folder, reading.pictures([ids[place] for place in fresh])))
         # in their own order, which the sort finds fast
@@ -145,7 +147,7 @@ class Snapshot:
             )
         else:
             columns, known_vectors = before.columns.followed(folder, reading), before.vectors
-            same, held = before.places_of(columns.numbers)
+            same, held = before.places_of(columns)
         expect_rows(folder, columns.digests.tolist(), state.rows, state.total)
         fresh = np.delete(np.arange(len(columns.numbers)), same)
         vectors = Vectors.following(known_vectors, dim, same, held, fresh)
@@ -159,11 +161,12 @@ class Snapshot:
             vectors.take_codes(known_vectors, same, held)
         return cls(vectors, columns, _state(state.rows, state.total), state.version, store)
 
-    def places_of(
-        self, numbers: Int[np.ndarray, " rows"]
-    ) -> tuple[Int[np.ndarray, " same"], Int[np.ndarray, " same"]]:
-        """Find which of some numbers of rows are of rows here, and where those rows are."""
-        return _found(self.columns.numbers, numbers)
+    def places_of(self, others: Columns) -> tuple[Int[np.ndarray, " same"], Int[np.ndarray, " same"]]:
+        """Find which rows have the vector of a row here, and where those are."""
+        same, held = _found(self.columns.numbers, others.numbers)
+        # an older copy that was put back gives numbers anew that other vectors have here
+        right = others.sums[same] == self.columns.sums[held]
+        return same[right], held[right]
 
     @property
     def matrix(self) -> Float[np.ndarray, "images dim"]:

@@ -79,9 +79,10 @@ class SqliteRows:
             with self._reading_connection() as connection:
                 # the file, too: another store may have taken the folder, with as many commits. max: None of no row
                 (store,) = connection.execute("SELECT max(text) FROM texts WHERE name='id'").fetchone()
-                found = connection.execute("SELECT version FROM states ORDER BY name")
+                # the sums, too: an older copy that is put back comes to the same number of commits
+                found = connection.execute("SELECT version, total FROM states ORDER BY name").fetchall()
                 status = self.path.stat()
-                identity = store, status.st_dev, status.st_ino, *(version for (version,) in found)
+                identity = store, status.st_dev, status.st_ino, *found
             # a reading's moment may be older than how the file looks now
             if not nested:
                 self._known = face, identity

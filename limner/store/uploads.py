@@ -17,7 +17,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -63,6 +63,17 @@ def is_upload(path: str, folder: Path | None) -> bool:
 def is_in(parent: str | Path, folder: Path) -> bool:
     """True if a folder is the folder of uploads, by whatever links."""
     return os.path.realpath(parent) == os.path.realpath(folder)
+
+
+def added_elsewhere(paths: Iterable[str], folder: Path | None) -> int:
+    """Count the added pictures, by their paths, whose files are there, in another folder of uploads than this one."""
+    added = [path for path in map(Path, paths) if _NAME.fullmatch(path.name) and os.path.lexists(path)]
+    others = {
+        parent
+        for parent in {path.parent for path in added}
+        if os.path.exists(parent / MARK) and not (folder is not None and is_in(parent, folder))  # noqa: PTH110
+    }
+    return sum(path.parent in others for path in added)
 
 
 class Uploads:

@@ -6,6 +6,7 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,8 @@ def test_info(limner: Limner, store: Path, toy_run: Path) -> None:
 def test_list(limner: Limner, store: Path) -> None:
     every = json.loads(limner("store", "list", store, "--json").out)
     assert [row["path"] for row in every] == sorted(StoreFiles.open(store).entries())
+    # all that is held of a picture, whoever asks; the time of its file's last change is for indexing alone
+    assert {field.name for field in fields(StoredImage)} - {"mtime"} <= every[0].keys()
     lines = limner("store", "list", store).out.splitlines()
     assert lines[0].startswith(f"{every[0]['id']}  {every[0]['path']}")
     someone = every[0]["identity"]

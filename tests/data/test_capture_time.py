@@ -1,4 +1,5 @@
 import struct
+import time
 import zlib
 from datetime import datetime
 from pathlib import Path
@@ -164,14 +165,14 @@ def test_parts_of_a_time() -> None:
 
 
 @given(
-    time=st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 30)),
+    taken=st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 30)),
     marks=st.tuples(*3 * [st.sampled_from(":-/. ")]),
 )
-def test_any_time_in_any_form(time: datetime, marks: tuple[str, str, str]) -> None:
+def test_any_time_in_any_form(taken: datetime, marks: tuple[str, str, str]) -> None:
     date, between, clock = marks
-    time = time.replace(microsecond=0)
-    assert parsed(time.strftime(f"%Y{date}%m{date}%d{between}%H{clock}%M{clock}%S")) == time
-    assert parsed(time.isoformat()) == time
+    taken = taken.replace(microsecond=0)
+    assert parsed(taken.strftime(f"%Y{date}%m{date}%d{between}%H{clock}%M{clock}%S")) == taken
+    assert parsed(taken.isoformat()) == taken
 
 
 @given(text=st.text(max_size=40))
@@ -191,7 +192,24 @@ def test_no_time(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "changed.jpg", exif=changed)
     assert capture_time(tmp_path / "changed.jpg") is None
     # one part that is damaged hides no other
-    Image.new("RGB", (4, 4)).save(
-        tmp_path / "half.jpg", exif=exif(digitised="2026:11:20 08:15:30"), xmp=b"<x"
-    )
-    assert capture_time(tmp_path / "half.jpg") == TAKEN
+    path = tmp_path / "half.jpg"
+    for damaged in (b"<x", b'<?xml version="1.0" encoding="another"?><x/>'):
+        Image.new("RGB", (4, 4)).save(path, exif=exif(digitised="2026:11:20 08:15:30"), xmp=damaged)
+        assert capture_time(path) == TAKEN
+
+
+def test_what_is_chosen_to_be_dear_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    Image.new("RGB", (4, 4)).save(path)
+    content, chunk = path.read_bytes(), b"\0\0\0\0prVt" + struct.pack(">I", zlib.crc32(b"prVt"))
+    path.write_bytes(content[:-12] + 40_000 * chunk + content[-12:])
+    start = time.process_time()
+    assert capture_time(path) is None
+    # 14 s where each chunk was held against all before it
+    assert time.process_time() - start < 4
+    packet, path = xmp("exif:DateTimeOriginal", "2026-11-20T08:15:30"), tmp_path / "a.webp"
+    Image.new("RGB", (4, 4)).save(path, xmp=packet + b" " * 2**20)
+    assert capture_time(path) == TAKEN
+    # of so many elements a megabyte takes fifty of memory
+    Image.new("RGB", (4, 4)).save(path, xmp=packet.replace(b"</x:", b"<a/>" * 2**18 + b"</x:"))
+    assert capture_time(path) is None

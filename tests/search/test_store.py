@@ -182,6 +182,8 @@ def test_added_and_deleted(store: Store, client: Client, folder: Path) -> None:
             2026,
             False,
         )
+        # as in a file of metadata
+        assert one.add(picture, metadata={"identity": "7"}).identity == "7"
         one.delete(added.id)
         assert len(store) == len(client) == COUNT
         with pytest.raises(LimnerError):
@@ -195,6 +197,24 @@ def test_added_and_deleted(store: Store, client: Client, folder: Path) -> None:
     (folder / "text.png").write_text("no picture")
     with pytest.raises(StoreError, match="not a picture"):
         store.add(folder / "text.png")
+
+
+def test_nobody_gives_facts_between_the_look_and_the_change(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, entry = list[str](), StoreFiles.entry
+
+    def look(files: StoreFiles, key: str) -> Any:
+        if not looked:
+            with pytest.raises(StoreError, match="being written"), StoreFiles.open(files.folder).writing():
+                pass
+        looked.append(key)
+        return entry(files, key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoreFiles, "entry", look)
+        store.add(draw(folder / "new" / "other.png", 98))
+    store.delete(looked[0])
 
 
 def test_what_a_store_does_not_hold(store: Store, client: Client) -> None:

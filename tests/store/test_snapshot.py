@@ -1,4 +1,5 @@
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,25 @@ def test_a_commit_beside_a_reading_is_seen_by_the_next_look(tmp_path: Path) -> N
         assert files.rows.identity() == before
     assert files.rows.identity() != before
     assert files.snapshot().columns.paths == ["/a", "/b"]
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_another_change_of_an_older_copy_has_its_own_vectors(tmp_path: Path, in_place: bool) -> None:
+    """It has the number of a picture, and of a commit, that whoever has the store open has read before."""
+    folder = tmp_path / "store"
+    files = StoreFiles.create(folder, fingerprint="a" * 64, dim=2, run="run")
+
+    def add(name: str) -> None:
+        vector = np.full((1, 2), ord(name), np.float32)
+        StoreFiles.open(folder).add([StoredImage(name, "0" * 64, 1, 1)], vector)
+
+    add("a")
+    shutil.copytree(folder, tmp_path / "copy")
+    add("b")
+    assert files.snapshot().matrix.tolist() == [[97, 97], [98, 98]]
+    if not in_place:
+        shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "copy", folder, dirs_exist_ok=True)
+    add("c")
+    snapshot = files.snapshot()
+    assert (snapshot.columns.paths, snapshot.matrix.tolist()) == (["a", "c"], [[97, 97], [99, 99]])

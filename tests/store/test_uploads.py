@@ -150,6 +150,14 @@ def test_whose_folder_it_is(tmp_path: Path) -> None:
     (folder / MARK).unlink()
     Uploads.claim(folder, files)
     assert erase(files, uploads=folder).found == ()
+    # as in a store of another model, which `reindex` has made
+    add(others, row(path, "victim"))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    Uploads.claim(mine, others)
+    assert [(one.file, one.count) for one in erase(others, identity="victim", uploads=mine).found] == [
+        ("uploads", 1)
+    ]
     assert path.exists()
 
 
