@@ -247,7 +247,7 @@ def _processes(mark: str, title: str) -> list[int]:
 def _compared(alone: Path, killed: Path) -> dict[str, Any]:
     """Rows of the second store against those of the first."""
     from limner.store.files import StoreFiles
-    from limner.store.snapshot import read_vectors
+    from limner.store.sound import read_vectors
 
     rows, vectors = [], []
     for folder in (alone, killed):

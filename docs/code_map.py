@@ -116,7 +116,7 @@ WAYS = {
         ),
         ("limner/store/sqlite_file.py", "connect", "opens its file; `commit` ends a change"),
         ("limner/store/sqlite_transactions.py", "SqliteWriting", "is one change, `SqliteReading` one look"),
-        ("limner/store/snapshot.py", "sound", "compares rows with their digests"),
+        ("limner/store/sound.py", "sound", "compares rows with their digests"),
     ),
 }
 FOLDERS = ("limner", "benchmarks", "examples")

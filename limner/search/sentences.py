@@ -14,7 +14,8 @@ from limner.store.entry import key_of
 from limner.store.files import StoreFiles
 from limner.store.kept_model import as_stored
 from limner.store.rows import Reading, SentenceRow, State
-from limner.store.snapshot import Snapshot, damaged, matrix_of, sound_sentences
+from limner.store.snapshot import Snapshot
+from limner.store.sound import damaged, matrix_of, sound_sentences
 from limner.store.vectors import Vectors
 from limner.store_reports import SentencesReport
 from limner.types import Encoder

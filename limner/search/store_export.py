@@ -28,7 +28,7 @@ from limner.store.files import StoreFiles
 from limner.store.lance_tables import lancedb
 from limner.store.path import StorePath, reached, store_path
 from limner.store.rows import Reading
-from limner.store.snapshot import expect_rows, read_vectors, sound, sound_sentences
+from limner.store.sound import expect_rows, read_vectors, sound, sound_sentences
 from limner.store_reports import StoreExport
 from limner.tables import require_pyarrow
 

@@ -13,7 +13,7 @@ from limner.store.entry import PictureRow
 from limner.store.files import StoreFiles
 from limner.store.path import StorePath
 from limner.store.rows import Reading
-from limner.store.snapshot import damaged, sound
+from limner.store.sound import damaged, sound
 from limner.types import RegionFeatures
 
 T = TypeVar("T")

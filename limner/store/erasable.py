@@ -16,7 +16,7 @@ from limner.requests import where_strings
 from limner.store.entry import PictureRow, StoredImage, key_of, keys_of, time_of
 from limner.store.files import StoreFiles
 from limner.store.metadata_index import MetadataIndex
-from limner.store.snapshot import sound, sound_sentences
+from limner.store.sound import sound, sound_sentences
 from limner.store.traces import SHORTEST
 from limner.wire import (
     Where,

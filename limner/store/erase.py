@@ -23,7 +23,7 @@ from limner.store.files import StoreFiles
 from limner.store.manifest import MODEL_FOLDER
 from limner.store.path import expect_own_files, reached
 from limner.store.rows import Reading
-from limner.store.snapshot import sound
+from limner.store.sound import sound
 from limner.store.traces import Traces, TraceSearch, files_below
 from limner.store.uploads import Uploads, added_elsewhere
 from limner.store_reports import ErasureReport, Remains, TraceCounts, as_text

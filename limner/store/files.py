@@ -32,7 +32,8 @@ from limner.store.manifest import (
 )
 from limner.store.path import StorePath, expect_own_files, reached, store_path
 from limner.store.rows import MomentGoneError, Reading, Rows
-from limner.store.snapshot import Snapshot, sound
+from limner.store.snapshot import Snapshot
+from limner.store.sound import sound
 from limner.store.sqlite_file import FILE
 from limner.store.sqlite_rows import SqliteRows
 from limner.store.writer import StoreWriter

@@ -8,7 +8,7 @@ from limner.durable import opened, sealed
 from limner.errors import StoreError
 from limner.store.lance_tables import KEYS, taken_over, told
 from limner.store.path import StorePath, read_text
-from limner.store.snapshot import damaged
+from limner.store.sound import damaged
 
 FILE = "store.json"
 """Name of the object that makes a folder a store."""

@@ -52,7 +52,7 @@ from limner.store.rows import (
     picture_row,
     same_contents,
 )
-from limner.store.snapshot import damaged
+from limner.store.sound import damaged
 
 _MANY = 4  # if one row in four or more is wanted, all are read from first to last
 

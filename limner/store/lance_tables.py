@@ -18,7 +18,7 @@ from limner.errors import DataError, LimnerError, SettingsError, StoreError, ins
 from limner.store.entry import PictureRow
 from limner.store.path import StorePath, cause_of, endpoint, reached
 from limner.store.rows import SentenceRow
-from limner.store.snapshot import damaged
+from limner.store.sound import damaged
 
 CACHED = 32 * 2**20
 """Bytes of LanceDB's metadata that are kept in memory. A commit leaves 26 KB there, and LanceDB's own limit is 1 GB."""

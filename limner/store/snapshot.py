@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
@@ -14,12 +14,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.conditions import Condition
-from limner.errors import SearchTimeoutError, StoreError, UnknownPictureError
-from limner.store.digests import SIZE, known, row_digest, total_of, vector_sums
+from limner.errors import SearchTimeoutError, UnknownPictureError
+from limner.store.digests import SIZE, known, vector_sums
 from limner.store.entry import PictureRow
 from limner.store.metadata_index import MetadataIndex
 from limner.store.path import StorePath
-from limner.store.rows import Reading, SentenceRow
+from limner.store.rows import Reading
+from limner.store.sound import damaged, expect_rows, matrix_of, sound
 from limner.store.vectors import Vectors
 from limner.types import ImageSource
 from limner.wire import Hit, Item, item_values
@@ -340,56 +341,6 @@ def without(rows: Int[np.ndarray, " rows"], some: Sequence[int]) -> Int[np.ndarr
 def _state(rows: int, total: int) -> str:
     # a digest of the sum: clients get it, and a sum of one row would be that row's digest
     return hashlib.blake2b(f"{rows} {total}".encode(), digest_size=8).hexdigest()
-
-
-def sound(folder: StorePath, rows: Iterable[PictureRow]) -> Iterator[PictureRow]:
-    """Rows, each compared with its digest. Raises `StoreError` for a damaged row."""
-    for row in rows:
-        if row_digest(row[:-1]) != row.digest:
-            raise damaged(folder, "a row has changed since it was written")
-        yield row
-
-
-def sound_sentences(
-    folder: StorePath, sentences: Iterable[tuple[SentenceRow, bytes]]
-) -> Iterator[tuple[SentenceRow, bytes]]:
-    """Sentences, each compared with its digest; of its vector only the type. Raises `StoreError`."""
-    for row, vector in sentences:
-        if row_digest(row[:-1]) != row.digest or not isinstance(vector, bytes):
-            raise damaged(folder, "a sentence has changed since it was written")
-        yield row, vector
-
-
-def expect_rows(folder: StorePath, digests: Sequence[bytes], count: int, total: int) -> None:
-    """Compare the digests of all rows with the number and the sum that their last commit left. Raises `StoreError`."""
-    if len(digests) != count or total_of(digests) != total:
-        raise damaged(folder, f"its {len(digests)} rows are not those of its last commit")
-
-
-def read_vectors(
-    folder: StorePath, reading: Reading, rows: Sequence[PictureRow], dim: int
-) -> Float[np.ndarray, "rows dim"]:
-    """Vectors of some rows, in order, compared with their digests. Raises `StoreError`."""
-    found = np.empty((len(rows), dim), np.float32)
-    for places, contents in reading.vectors(np.array([row.number for row in rows], np.int64)):
-        found[places] = matrix_of(folder, contents, dim)
-    if vector_sums(found) != [row.vector_sum for row in rows]:
-        raise damaged(folder, "a vector has changed since it was written")
-    return found
-
-
-def matrix_of(folder: StorePath, contents: Sequence[bytes], dim: int) -> Float[np.ndarray, "rows dim"]:
-    """Vectors of their bytes, whose digests tell the rest. Raises `StoreError` for another number of bytes."""
-    content = b"".join(contents)
-    if len(content) != 4 * dim * len(contents):
-        raise damaged(folder, "a vector has another width")
-    rows: Float[np.ndarray, "rows dim"] = np.frombuffer(content, "<f4").reshape(-1, dim)
-    return rows
-
-
-def damaged(folder: StorePath, reason: str) -> StoreError:
-    """The error for what has changed since it was written."""
-    return StoreError(f"{folder}: is damaged ({reason}); look at it with `limner store verify`", "damaged")
 
 
 def check_time(until: float | None) -> None:
