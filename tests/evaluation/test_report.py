@@ -14,14 +14,7 @@ def report(**changes: object) -> Report:
         "images_without_match": 0,
         "sentences_without_match": 0,
     }
-    values = {
-        "R@1": 12.345,
-        "R@5": 30.0,
-        "R@10": 41.7,
-        "MedR": 17.5,
-        "MeanR": 1234.56,
-        "mAP": 20.04,
-    }
+    values = {"R@1": 12.345, "R@5": 30.0, "R@10": 41.7, "MedR": 17.5, "MeanR": 1234.56, "mAP": 20.04}
     provenance = {"split_fingerprint": "ab12", "selection_split": "val", "seed": 0}
     fields = {
         "protocol": "flickr8k",
@@ -98,9 +91,7 @@ def test_curves_are_in_the_json_and_not_in_the_table() -> None:
 
 def test_a_second_table_has_the_languages() -> None:
     own = LanguageReport(
-        counts={**report().counts, "sentences": 77},
-        image_to_text={"R@1": 61.25},
-        text_to_image={"R@1": 9.0},
+        counts={**report().counts, "sentences": 77}, image_to_text={"R@1": 61.25}, text_to_image={"R@1": 9.0}
     )
     spoken = report(languages={"de": own, "vi": LanguageReport(counts={"sentences": 3}, problem="too [few]")})
     assert list(spoken.model_dump())[-2:] == ["languages", "provenance"]

@@ -336,11 +336,7 @@ def test_the_report_says_what_ties_decide() -> None:
     )
     assert report.model_dump()["ties"] == {
         "image_to_text": {
-            "R@1": {
-                "queries": 1,
-                "pessimistic": pytest.approx(200 / 3),
-                "expected": pytest.approx(250 / 3),
-            }
+            "R@1": {"queries": 1, "pessimistic": pytest.approx(200 / 3), "expected": pytest.approx(250 / 3)}
         },
         "text_to_image": {
             "R@1": {"queries": 1, "pessimistic": pytest.approx(200 / 3), "expected": pytest.approx(250 / 3)}

@@ -219,11 +219,7 @@ def broken(folder: Path, kind: str) -> None:
     elif kind == "text alone":
         towers.save_bert_tokenizer(folder)
         config = transformers.BertConfig(
-            vocab_size=50,
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=16,
+            vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
         )
         config.save_pretrained(folder)
     elif kind == "another open_clip":

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from tests.server.browsing import (
-    CHROMIUM,
-    JSON,
-    api,
-    change,
-    open_first,
-    refuse,
-    search,
-    searched,
-    shown,
-)
+from tests.server.browsing import CHROMIUM, JSON, api, change, open_first, refuse, search, searched, shown
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

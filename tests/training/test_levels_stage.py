@@ -18,12 +18,7 @@ from limner.training.objective import Objective, TrainingBatch
 from limner.training.prepare import prepare
 from limner.training.recipe import Recipe
 from tests.toy import toy_hgan, toy_recipe
-from tests.training.interrupted import (
-    in_two_processes,
-    killed_and_resumed,
-    same_run,
-    stopped_and_resumed,
-)
+from tests.training.interrupted import in_two_processes, killed_and_resumed, same_run, stopped_and_resumed
 
 
 @pytest.mark.parametrize("kill_at", [2, 4, 6, 9])
@@ -82,9 +77,7 @@ def test_words_phrases_and_groups_of_a_step_belong_together(
     assert {batch.images.dtype for batch in steps} == {torch.float16, torch.uint8}
 
 
-def test_words_of_a_picture_that_stands_once_are_those_of_each_row(
-    toys: Dataset,
-) -> None:
+def test_words_of_a_picture_that_stands_once_are_those_of_each_row(toys: Dataset) -> None:
     data = prepare(toy_hgan(), toys.split("train"), toys.split("val"))
     objective, losses = data.objective.eval(), toy_hgan().stages[0].losses
     objective.use(losses)
@@ -109,10 +102,7 @@ def test_a_stage_of_the_sentence_level_alone_learns_nothing_of_the_others(
 ) -> None:
     one = toy_hgan()
     first = one.stages[0]
-    recipe = one.replace(
-        model=one.model.replace(levels=()),
-        stages=(first.without_losses(Levels),),
-    )
+    recipe = one.replace(model=one.model.replace(levels=()), stages=(first.without_losses(Levels),))
     out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert "word" not in rows[0]
