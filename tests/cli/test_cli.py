@@ -212,8 +212,8 @@ def test_search_by_text(limner: Limner, store: Path, tmp_path: Path) -> None:
     scores = [float(line.split()[1]) for line in lines]
     assert scores == sorted(scores, reverse=True)
     sheet = tmp_path / "sheet.jpg"
-    drawn = ("--sheet", sheet, "--truth", "red square white")
-    found = limner("search", store, "a red square on white", "--json", *drawn)
+    asked = ("--sheet", sheet, "--truth", "red square white")
+    found = limner("search", store, "a red square on white", "--json", *asked)
     answer = json.loads(found.out)
     hits = answer.pop("hits")
     assert answer.pop("snapshot")

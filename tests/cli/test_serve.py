@@ -20,7 +20,7 @@ TOKEN = "0123456789abcdef"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def _started(*arguments: str | Path) -> subprocess.Popen[str]:
+def _started(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, *map(str, arguments)]
     return subprocess.Popen(
         command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
