@@ -51,15 +51,7 @@ def test_values_that_json_has_not_are_refused() -> None:
 def test_table_shows_every_number() -> None:
     shown = text(report())
     for part in (
-        "flickr8k · test",
-        "image → text",
-        "5,000",
-        "12.3",
-        "MedR",
-        "17.5",
-        "1,234.6",
-        "mAP",
-        "20.0",
+        *("flickr8k · test", "image → text", "5,000", "12.3", "MedR", "17.5", "1,234.6", "mAP", "20.0"),
     ):
         assert part in shown
     forward, backward = (line for line in shown.splitlines() if "→" in line)

@@ -234,18 +234,9 @@ def broken(folder: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        "no configuration",
-        "cut configuration",
-        "no weights",
-        "cut weights",
-        "no preprocessing",
-        "cut preprocessing",
-        "no size",
-        "no tokenizer",
-        "cut tokenizer",
-        "another tokenizer",
-        "text alone",
-        "another open_clip",
+        *("no configuration", "cut configuration", "no weights", "cut weights", "no preprocessing"),
+        *("cut preprocessing", "no size", "no tokenizer", "cut tokenizer", "another tokenizer"),
+        *("text alone", "another open_clip"),
     ],
 )
 def test_a_folder_with_wrong_or_missing_files_is_one_line(kind: str, tmp_path: Path) -> None:

@@ -75,23 +75,8 @@ PATTERN_WORDS = {
 }
 FILLERS = frozenset(
     (
-        *(
-            "a",
-            "an",
-            "the",
-            "this",
-            "is",
-            "are",
-            "has",
-            "have",
-            "in",
-            "on",
-            "of",
-            "pair",
-            "with",
-            "and",
-            "to",
-        ),
+        *("a", "an", "the", "this", "is", "are", "has", "have", "in", "on", "of", "pair", "with"),
+        *("and", "to"),
         *("wears", "wear", "wearing", "dressed", "carries", "carry", "carrying", "holds", "hold", "holding"),
         *("pulls", "pull", "pulling", "leads", "lead", "leading", "leash", "back", "feet"),
         *("person", "pedestrian", "they", "their"),

@@ -67,17 +67,8 @@ _PLURAL = (
 _LOOKS = ("Haare", "Kopf", "Glatze", "Kurzhaarfrisur", "Locken", "Pferdeschwanz", "Dutt", "Bart")
 _ADJECTIVES = (
     *("kurzärmelig", "geknöpft", "lang", "ärmellos", "eng", "kurz", "knielang", "flach", "hoh", "klein"),
-    *(
-        "groß",
-        "breitkrempig",
-        "aufgespannt",
-        "dunkl",
-        "lockig",
-        "kahl",
-        "rasiert",
-        "gebunden",
-        "hochgesteckt",
-    ),
+    *("groß", "breitkrempig", "aufgespannt", "dunkl", "lockig", "kahl", "rasiert"),
+    *("gebunden", "hochgesteckt"),
     *("offen", "einfarbig", "gepunktet", "gestreift", "kariert"),
 )
 # They stand among the adjectives without an ending.
