@@ -5,15 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from limner.wire import (
-    Answer,
-    Attention,
-    Explanation,
-    FoundSentence,
-    Hit,
-    Item,
-    Items,
-)
+from limner.wire import Answer, Attention, Explanation, FoundSentence, Hit, Item, Items
 from tests.search.fake import answer_of
 
 

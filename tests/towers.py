@@ -110,67 +110,34 @@ def save_tokenizer(folder: Path, tokenizer: Any, **settings: Any) -> None:
     """tokenizer.json and tokenizer_config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    both = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": LENGTH}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**both, **settings}), encoding="utf-8")
 
 
 def save_clip_tokenizer(folder: Path, **changes: Any) -> Any:
     """CLIP's files; the padding token is the end of text, as OpenAI's."""
     tokenizer = word_pieces()
-    save_tokenizer(
-        folder,
-        tokenizer,
-        **{
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": "<|startoftext|>",
-            "eos_token": "<|endoftext|>",
-            "pad_token": "<|endoftext|>",
-            "model_max_length": LENGTH,
-            "model_input_names": ["input_ids", "attention_mask"],
-            **changes,
-        },
-    )
+    own = {"bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}
+    read = {"model_input_names": ["input_ids", "attention_mask"]}
+    save_tokenizer(folder, tokenizer, **{**own, **read, **changes})
     return tokenizer
 
 
 def save_gemma_tokenizer(folder: Path, **changes: Any) -> Any:
     """SigLIP 2's files: padding on the right, no mask."""
     tokenizer = gemma_pieces()
-    save_tokenizer(
-        folder,
-        tokenizer,
-        **{
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "eos_token": "<eos>",
-            "bos_token": "<bos>",
-            "unk_token": "<unk>",
-            "pad_token": "<pad>",
-            "padding_side": "right",
-            "model_max_length": LENGTH,
-            "model_input_names": ["input_ids"],
-            **changes,
-        },
-    )
+    own = {f"{name}_token": f"<{name}>" for name in ("eos", "bos", "unk", "pad")}
+    read = {"padding_side": "right", "model_input_names": ["input_ids"]}
+    save_tokenizer(folder, tokenizer, **{**own, **read, **changes})
     return tokenizer
 
 
 def save_bert_tokenizer(folder: Path, **changes: Any) -> Any:
     """BERT's files."""
     tokenizer = bert_pieces()
-    save_tokenizer(
-        folder,
-        tokenizer,
-        **{
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "unk_token": "[UNK]",
-            "pad_token": "[PAD]",
-            "cls_token": "[CLS]",
-            "sep_token": "[SEP]",
-            "mask_token": "[MASK]",
-            "model_max_length": LENGTH,
-            "model_input_names": ["input_ids", "attention_mask"],
-            **changes,
-        },
-    )
+    own = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "pad", "cls", "sep", "mask")}
+    read = {"model_input_names": ["input_ids", "attention_mask"]}
+    save_tokenizer(folder, tokenizer, **{**own, **read, **changes})
     return tokenizer
 
 
@@ -295,7 +262,8 @@ def save_spiece(folder: Path, sentences: tuple[str, ...] = SENTENCES, **trainer:
         "model_max_length": 64,
         "model_input_names": ["input_ids"],
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    both = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": LENGTH}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**both, **settings}), encoding="utf-8")
 
 
 def save_siglip1(folder: Path) -> Any:

@@ -22,13 +22,7 @@ from limner.models.text_cnn import TextCNNSettings
 from limner.models.text_hgan import HierarchicalTextSettings
 from limner.models.text_lstm import TextLSTMSettings
 from limner.models.text_tower import TextTowerSettings
-from limner.training.recipe import (
-    OptimiserSettings,
-    PairSettings,
-    Recipe,
-    StageSettings,
-    VocabularySettings,
-)
+from limner.training.recipe import OptimiserSettings, PairSettings, Recipe, StageSettings, VocabularySettings
 
 COLOURS = {"red": (200, 30, 30), "green": (30, 160, 40), "blue": (40, 60, 200), "yellow": (230, 210, 40)}
 SHAPES = ("square", "circle", "bar")
@@ -87,9 +81,7 @@ def toy_identity_aware() -> Recipe:
     return dual.replace(
         name="toy-identity-aware",
         model=IdentityAwareSettings(
-            backbone=dual.model.backbone,
-            text=TextLSTMSettings(words=10, word_dim=12, hidden=20),
-            dim=16,
+            backbone=dual.model.backbone, text=TextLSTMSettings(words=10, word_dim=12, hidden=20), dim=16
         ),
         stages=(
             first.replace(epochs=2, part_optimisers=own),

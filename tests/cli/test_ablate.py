@@ -16,12 +16,8 @@ from limner.inference.load import load_model
 from limner.recipes.registry import RECIPES, RecipeEntry
 
 SHORT = (
-    "--set",
-    "stages.stage-1.epochs=2",
-    "--set",
-    "stages.stage-2.epochs=1",
-    "--set",
-    "stages.stage-1.views=1",
+    *("--set", "stages.stage-1.epochs=2", "--set", "stages.stage-2.epochs=1"),
+    *("--set", "stages.stage-1.views=1"),
 )
 
 

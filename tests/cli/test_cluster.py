@@ -74,11 +74,7 @@ def test_the_result_is_that_of_the_plain_command(
 
 
 def test_a_store_is_indexed_again_for_another_model(
-    limner: Limner,
-    store: Path,
-    reranking_run: Path,
-    tmp_path: Path,
-    asked: list[dict[str, Any]],
+    limner: Limner, store: Path, reranking_run: Path, tmp_path: Path, asked: list[dict[str, Any]]
 ) -> None:
     alone, together = tmp_path / "alone", tmp_path / "together"
     plain = limner("reindex", store, reranking_run, alone, "--json", "--batch", "5")

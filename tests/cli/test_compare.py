@@ -30,15 +30,8 @@ def _written(limner: Limner, folder: Path, noise: float, seed: int) -> Path:
 def test_a_better_system_is_told_from_a_worse_one(limner: Limner, tmp_path: Path) -> None:
     worse = [_written(limner, tmp_path, 2.5, seed) for seed in (1, 2)]
     better = [_written(limner, tmp_path, 1.0, seed) for seed in (1, 2)]
-    done = limner(
-        "compare",
-        ",".join(map(str, worse)),
-        ",".join(map(str, better)),
-        worse[0],
-        "--measures",
-        "R@1,MedR",
-        "--json",
-    )
+    seeds = [",".join(map(str, files)) for files in (worse, better)]
+    done = limner("compare", *seeds, worse[0], "--measures", "R@1,MedR", "--json")
     assert done.code == 0
     rows = json.loads(done.out)
     assert len(rows) == 2 * 2 * 2

@@ -62,10 +62,7 @@ def _refusal(*typed: str) -> str | None:
         (("x", "--form", "B"), "--form=b: is of no use alone; give --new"),
         (("x", "--form", "b", "--new"), None),
         # typed as its default is typed
-        (
-            ("x", "--alone", "3", "--form", "a"),
-            "--alone: goes with FILES and --new only; leave out --form",
-        ),
+        (("x", "--alone", "3", "--form", "a"), "--alone: goes with FILES and --new only; leave out --form"),
         (("x", "--alone", "3", "--new", "--json"), None),
     ],
 )

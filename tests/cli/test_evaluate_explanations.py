@@ -35,21 +35,8 @@ def truth_of(dataset: Dataset) -> list[PictureTruth]:
 
 def test_colours_of_hair_are_no_garments() -> None:
     words = [
-        "a",
-        "man",
-        "with",
-        "grey",
-        "hair",
-        "in",
-        "a",
-        "red",
-        "and",
-        "white",
-        "coat",
-        "has",
-        "a",
-        "brown",
-        "ponytail",
+        *("a", "man", "with", "grey", "hair", "in", "a", "red", "and", "white", "coat", "has", "a"),
+        *("brown", "ponytail"),
     ]
     assert [words[place] for place in colour_places(words)] == ["red", "white"]
 

@@ -34,13 +34,7 @@ def test_the_commands(limner: Limner, tmp_path: Path) -> None:
     assert [line.split(" ")[0] for line in run.out.splitlines()] == ["four", "four", "two", "two"]
     refused(limner("search", store, "a red square"), "a model that limner has not")
     refused(limner("search", store, "red", "--vectors", queries), "--vectors: goes with")
-    for more in (
-        ["--data", "folder:x"],
-        ["--regions"],
-        ["--batch", 8],
-        ["--engine", "openvino"],
-        ["--cpu"],
-    ):
+    for more in (["--data", "folder:x"], ["--regions"], ["--batch", 8], ["--engine", "openvino"], ["--cpu"]):
         refused(limner("index", "theirs", store, "--vectors", file, *more), f"leave out {more[0]}")
 
 

@@ -2,49 +2,25 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
 
-from limner.cli.root import app
 from limner.data.records import Dataset
 from limner.inference.evaluations import FILE
 from limner.people.lies import draw_lies
 from tests.cli.command import Limner
+from tests.cli.test_contract import BUILT
 
+TEST, OUT = ("--data", "DATA", "--split", "test"), ("--out", "OUT.svg", "--cpu")
 READING: dict[str, tuple[str, ...]] = {
-    "evaluate": ("RUN", "--data", "DATA", "--split", "test", "--cpu"),
+    "evaluate": ("RUN", *TEST, "--cpu"),
     "evaluate, several sets": ("RUN", "--on", "DATA", "--split", "test", "--cpu"),
-    "figure correlation": (
-        "RUN",
-        "--data",
-        "DATA",
-        "--split",
-        "test",
-        "--images",
-        "4",
-        "--out",
-        "OUT.svg",
-        "--cpu",
-    ),
-    "figure map": ("RUN", "--data", "DATA", "--split", "test", "GROUPS", "--out", "OUT.svg", "--cpu"),
-    "figure ranks": (
-        "RUN",
-        "--data",
-        "DATA",
-        "--split",
-        "test",
-        "--queries",
-        "2",
-        "--out",
-        "OUT.svg",
-        "--cpu",
-    ),
-    "export": ("RUN", "OUT", "--data", "DATA", "--split", "test"),
+    "figure correlation": ("RUN", *TEST, "--images", "4", *OUT),
+    "figure map": ("RUN", *TEST, "GROUPS", *OUT),
+    "figure ranks": ("RUN", *TEST, "--queries", "2", *OUT),
+    "export": ("RUN", "OUT", *TEST),
     "data check": ("DATA", "--with", "RUN", "--split", "test"),
 }
 """Commands by name, with arguments that read the toys' test split once."""
@@ -63,19 +39,11 @@ NEEDED = {"export": ("onnxscript", "onnxruntime"), "figure": ("matplotlib", "skl
 
 def test_no_command_reads_a_split_unseen() -> None:
     reading = {
-        where
-        for where, built in _commands(typer.main.get_command(app))
+        " ".join(path)
+        for path, built in BUILT.items()
         if {"--split", "--check"} & {flag for option in built.params for flag in option.opts}
     }
     assert reading == {name.partition(",")[0] for name in READING} | set(ELSEWHERE)
-
-
-def _commands(built: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if not hasattr(built, "list_commands"):
-        yield path, built
-        return
-    for name in built.list_commands(None):
-        yield from _commands(built.get_command(None, name), f"{path} {name}".strip())
 
 
 def _looks(limner: Limner, run: Path) -> int:

@@ -42,17 +42,8 @@ def test_train_resume_evaluate_index_search(limner: Limner, labelled: Path, tmp_
 def test_a_set_without_labels_is_refused(limner: Limner, pictures: Path, tmp_path: Path) -> None:
     command = ("train", "mnil-people", "--data", f"folder:{pictures}", "--out", tmp_path / "run", "--cpu")
     refused(limner(*command, *sets(toy_mnil(by_label=True))), "have no labels")
-    table = (
-        "ablate",
-        "mnil-table-1",
-        "--data",
-        f"folder:{pictures}",
-        "--out",
-        tmp_path,
-        "--protocol",
-        "labels",
-    )
-    refused(limner(*table), "have no labels")
+    data = ("--data", f"folder:{pictures}", "--out", tmp_path)
+    refused(limner("ablate", "mnil-table-1", *data, "--protocol", "labels"), "have no labels")
 
 
 def labelled_recipe() -> Recipe:

@@ -28,15 +28,8 @@ def _looks(run: Path, fingerprint: str) -> int:
 @pytest.mark.usefixtures("tasks")
 def test_hit_rate_is_printed(search: bool, limner: Limner, toy_run: Path, tmp_path: Path) -> None:
     written = tmp_path / "scores.json"
-    given = [
-        "mteb",
-        toy_run,
-        "--tasks",
-        "ToysI2T,ToysT2I",
-        "--out",
-        written,
-        *(["--search"] if search else []),
-    ]
+    given = ["mteb", toy_run, "--tasks", "ToysI2T,ToysT2I", "--out", written]
+    given += ["--search"] if search else []
     counts = [partial(_looks, toy_run, f"MTEB {task} default test") for task in ("ToysI2T", "ToysT2I")]
     before = [looks() for looks in counts]
     done = limner(*given)

@@ -67,17 +67,8 @@ def test_tiny_embeddings_are_refused_and_measured_by_cosine(limner: Limner, arra
 def test_trec_runs_are_of_cosines_when_the_report_is(limner: Limner, arrays: Path, tmp_path: Path) -> None:
     report, again = tmp_path / "report.json", tmp_path / "again.json"
     assert limner("score", arrays, "--cosine", "--report", report, "--trec", tmp_path).code == 0
-    assert (
-        limner(
-            "score",
-            tmp_path / "text_to_image.run",
-            "--qrels",
-            tmp_path / "text_to_image.qrels",
-            "--report",
-            again,
-        ).code
-        == 0
-    )
+    run, qrels = tmp_path / "text_to_image.run", tmp_path / "text_to_image.qrels"
+    assert limner("score", run, "--qrels", qrels, "--report", again).code == 0
     whole = json.loads(report.read_text(encoding="utf-8"))
     assert json.loads(again.read_text(encoding="utf-8"))["values"] == pytest.approx(whole["text_to_image"])
 
@@ -105,20 +96,8 @@ def test_evaluate_saves_what_score_reads(
 def test_protocols_are_chosen_by_name(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> None:
     saved, reports = tmp_path / "ours.npz", [tmp_path / "evaluated.json", tmp_path / "scored.json"]
     asked = ("--protocol", "cub")
-    data = f"folder:{pictures}"
-    evaluated = limner(
-        "evaluate",
-        toy_run,
-        "--data",
-        data,
-        *asked,
-        "--save",
-        saved,
-        "--report",
-        reports[0],
-        "--split",
-        "train",
-    )
+    train = ("--data", f"folder:{pictures}", "--split", "train")
+    evaluated = limner("evaluate", toy_run, *train, *asked, "--save", saved, "--report", reports[0])
     assert evaluated.code == 0
     assert "–" in evaluated.out  # AP@50 of image → text
     assert limner("score", saved, *asked, "--report", reports[1], "--trec", tmp_path).code == 0

@@ -17,40 +17,26 @@ from limner.server.tokens import add_token, revoke_token
 from tests.cli.command import Limner, refused
 
 TOKEN = "0123456789abcdef"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def _started(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_serve_and_stop(store: Path, tmp_path: Path, stop: signal.Signals) -> None:
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    command = [sys.executable, "-m", "limner", "serve", store, "--port", "0", "--cpu", "--token-file", token]
-    command += [
-        "--approximate-from",
-        "30",
-        "--audit",
-        tmp_path / "audit.jsonl",
-        "--audit-days",
-        "30",
-        "--audit-fsync",
-    ]
-    command += [
-        "--tokens",
-        tmp_path / "tokens.json",
-        "--keep-metadata",
-        "--max-metadata",
-        "8",
-        "--max-answer",
-        "1",
-    ]
+    command = ["-m", "limner", "serve", store, "--port", "0", "--cpu", "--token-file", token]
+    command += ["--approximate-from", "30", "--audit", tmp_path / "audit.jsonl", "--audit-days", "30"]
+    command += ["--audit-fsync", "--tokens", tmp_path / "tokens.json", "--keep-metadata"]
+    command += ["--max-metadata", "8", "--max-answer", "1"]
     named = add_token(tmp_path / "tokens.json", "ann", ["search"])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        [str(part) for part in command],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with _started(*command) as process:
         try:
             assert process.stdout is not None
             said = process.stdout.readline()
@@ -87,14 +73,7 @@ main()
 
 
 def test_a_query_that_does_not_end_does_not_keep_the_server(store: Path) -> None:
-    command = [sys.executable, "-c", _SLOW, "serve", str(store), "--port", "0", "--cpu"]
-    with subprocess.Popen(
-        command,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with _started("-c", _SLOW, "serve", store, "--port", "0", "--cpu") as process:
         try:
             assert process.stdout is not None
             found = re.search(r"http://\S+/", process.stdout.readline())
@@ -152,6 +131,4 @@ def test_other_commands_do_without() -> None:
         "import sys; sys.modules.update(fastapi=None, uvicorn=None, httpx=None, prometheus_client=None); "
         "import limner.cli.main, limner.client, limner"
     )
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT)

@@ -117,34 +117,9 @@ main()
 """
 
 
-@pytest.mark.parametrize(
-    ("module", "arguments", "said"),
-    [
-        ("typer", ("recipes", "list"), "limner: stopped before it began\n"),
-        (
-            "torch.nn",
-            ("train", "dual-path-people", "--data", "folder:x", "--out", "y"),
-            "limner: stopped; what was finished is kept; the same command with --resume goes on from there\n",
-        ),
-        (
-            "limner.search.index",
-            ("index", "RUN", "STORE", "x"),
-            "limner: stopped; what was finished is kept; the same command goes on from there\n",
-        ),
-    ],
-)
-def test_ctrl_c_among_imports_is_one_line(module: str, arguments: tuple[str, ...], said: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED, module, *arguments],
-        capture_output=True,
-        text=True,
-        env=_environment(),
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
-
-
+_PRESS = "            os.kill(os.getpid(), signal.SIGINT)"
 _LOST = _INTERRUPTED.replace(
-    "            os.kill(os.getpid(), signal.SIGINT)",
+    _PRESS,
     """            Dying()  # as importlib's weak references do: Python drops what is raised there
 
 class Dying:
@@ -154,26 +129,8 @@ class Dying:
             pass
 """,
 )
-
-
-@pytest.mark.parametrize(
-    ("module", "arguments", "said"),
-    [
-        ("typer", ("recipes", "list"), "limner: stopped before it began\n"),
-        ("limner.cli.recipes", ("recipes", "list"), "limner: stopped; what was finished is kept\n"),
-    ],
-)
-def test_an_interrupt_that_python_drops_is_not_lost(
-    module: str, arguments: tuple[str, ...], said: str
-) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _LOST, module, *arguments], capture_output=True, text=True, env=_environment()
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", said)
-
-
 _UNDER_CPP = _INTERRUPTED.replace(
-    "            os.kill(os.getpid(), signal.SIGINT)",
+    _PRESS,
     """            try:
                 os.kill(os.getpid(), signal.SIGINT)
                 for _ in range(100):  # the handler runs between two steps of Python's
@@ -182,31 +139,32 @@ _UNDER_CPP = _INTERRUPTED.replace(
                 os.abort()
 """,
 )
+_BEFORE, _KEPT = "stopped before it began", "stopped; what was finished is kept"
+_TRAIN, _INDEX = (
+    ("train", "dual-path-people", "--data", "folder:x", "--out", "y"),
+    ("index", "RUN", "STORE", "x"),
+)
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "said"),
+    ("script", "module", "arguments", "said"),
     [
-        ("typer", ("recipes", "list"), "limner: stopped before it began\n"),
-        (
-            "limner.search.index",
-            ("index", "RUN", "STORE", "x"),
-            "limner: stopped; what was finished is kept; ",
-        ),
+        (_INTERRUPTED, "typer", ("recipes", "list"), _BEFORE),
+        (_INTERRUPTED, "torch.nn", _TRAIN, f"{_KEPT}; the same command with --resume goes on from there"),
+        (_INTERRUPTED, "limner.search.index", _INDEX, f"{_KEPT}; the same command goes on from there"),
+        (_LOST, "typer", ("recipes", "list"), _BEFORE),
+        (_LOST, "limner.cli.recipes", ("recipes", "list"), _KEPT),
+        (_UNDER_CPP, "typer", ("recipes", "list"), _BEFORE),
+        (_UNDER_CPP, "limner.search.index", _INDEX, f"{_KEPT}; the same command goes on from there"),
     ],
 )
-def test_an_interrupt_among_imports_waits_for_their_end(
-    module: str, arguments: tuple[str, ...], said: str
+def test_ctrl_c_among_imports_waits_for_their_end_and_is_one_line(
+    script: str, module: str, arguments: tuple[str, ...], said: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _UNDER_CPP, module, *arguments],
-        capture_output=True,
-        text=True,
-        env=_environment(),
+        [sys.executable, "-c", script, module, *arguments], capture_output=True, text=True, env=_environment()
     )
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr.startswith(said)
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"limner: {said}\n")
 
 
 def test_ctrl_c_outside_of_imports_does_not_wait() -> None:
@@ -235,17 +193,8 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_in_the_first_second_is_one_line() -> None:
     """From outside, at some moment of the imports, as a terminal sends it."""
-    command = [
-        sys.executable,
-        "-m",
-        "limner",
-        "ablate",
-        "dual-path-table-4",
-        "--data",
-        "folder:x",
-        "--out",
-        "y",
-    ]
+    words = ["ablate", "dual-path-table-4", "--data", "folder:x", "--out", "y"]
+    command = [sys.executable, "-m", "limner", *words]
     with subprocess.Popen(
         command, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -5,12 +5,8 @@ from functools import cache
 import pytest
 
 CAPTIONS = (
-    "a red square on white",
-    "on white ground, a bar in red",
-    "a blue circle on grey",
-    "a man in a black hat with a red bar",
-    "一个穿红衣服的女人",
-    "女人 红 人",
+    *("a red square on white", "on white ground, a bar in red", "a blue circle on grey"),
+    *("a man in a black hat with a red bar", "一个穿红衣服的女人", "女人 红 人"),
 )
 
 

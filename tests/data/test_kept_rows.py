@@ -92,9 +92,6 @@ def test_a_note_is_read_back_and_no_byte_of_it_may_change() -> None:
     assert (found.key, found.shape, found.dtype, found.upto) == ("key", (6, 3, 4), "<f2", 7)
     np.testing.assert_array_equal(found.sums, sums)
     for place in range(len(content)):
-        for other in (
-            content[:place],
-            content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :],
-        ):
+        for other in (content[:place], content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :]):
             with pytest.raises(ValueError, match="its checksum is another"):
                 Note.from_bytes(other, 2)

@@ -8,15 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from limner.data.transforms import (
-    LONGEST,
-    ImageSettings,
-    centre_crop,
-    flip,
-    load,
-    random_view,
-    scaled_views,
-)
+from limner.data.transforms import LONGEST, ImageSettings, centre_crop, flip, load, random_view, scaled_views
 from limner.documented import field_docstrings
 from limner.errors import DataError, ImageError, SettingsError
 from limner.types import Pixels

@@ -57,9 +57,7 @@ def test_equal_to_trec_eval(seed: int, queries: int, gallery: int, groups: int, 
     ]
     curve = PrecisionRecall()
     ranking = rank_scores(
-        scores,
-        Relevance.from_groups(of_queries, of_gallery),
-        [*(ours for ours, _ in SAME), MeanRank()],
+        scores, Relevance.from_groups(of_queries, of_gallery), [*(ours for ours, _ in SAME), MeanRank()]
     )
     theirs = ir_measures.calc_aggregate([other for _, other in SAME], qrels, run)
     for ours, other in SAME:

@@ -70,10 +70,7 @@ def test_scores_and_cosines(tmp_path: Path) -> None:
     [
         (ROWS, "lacks the array 'image_groups'; .* there: 'images', 'sentences'"),
         (GROUPS, "expected either 'scores' or both 'images' and 'sentences'; there: 'image_groups', 'sent"),
-        (
-            {**GROUPS, **ROWS, "sentences": np.ones((6, 4))},
-            "'images' has 3 columns, 'sentences' 4",
-        ),
+        ({**GROUPS, **ROWS, "sentences": np.ones((6, 4))}, "'images' has 3 columns, 'sentences' 4"),
         (
             {**GROUPS, **ROWS, "sentences": np.full((6, 3), np.nan)},
             "'sentences': row 0 holds NaN or infinite",

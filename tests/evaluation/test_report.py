@@ -14,14 +14,7 @@ def report(**changes: object) -> Report:
         "images_without_match": 0,
         "sentences_without_match": 0,
     }
-    values = {
-        "R@1": 12.345,
-        "R@5": 30.0,
-        "R@10": 41.7,
-        "MedR": 17.5,
-        "MeanR": 1234.56,
-        "mAP": 20.04,
-    }
+    values = {"R@1": 12.345, "R@5": 30.0, "R@10": 41.7, "MedR": 17.5, "MeanR": 1234.56, "mAP": 20.04}
     provenance = {"split_fingerprint": "ab12", "selection_split": "val", "seed": 0}
     fields = {
         "protocol": "flickr8k",
@@ -58,15 +51,7 @@ def test_values_that_json_has_not_are_refused() -> None:
 def test_table_shows_every_number() -> None:
     shown = text(report())
     for part in (
-        "flickr8k · test",
-        "image → text",
-        "5,000",
-        "12.3",
-        "MedR",
-        "17.5",
-        "1,234.6",
-        "mAP",
-        "20.0",
+        *("flickr8k · test", "image → text", "5,000", "12.3", "MedR", "17.5", "1,234.6", "mAP", "20.0"),
     ):
         assert part in shown
     forward, backward = (line for line in shown.splitlines() if "→" in line)
@@ -98,9 +83,7 @@ def test_curves_are_in_the_json_and_not_in_the_table() -> None:
 
 def test_a_second_table_has_the_languages() -> None:
     own = LanguageReport(
-        counts={**report().counts, "sentences": 77},
-        image_to_text={"R@1": 61.25},
-        text_to_image={"R@1": 9.0},
+        counts={**report().counts, "sentences": 77}, image_to_text={"R@1": 61.25}, text_to_image={"R@1": 9.0}
     )
     spoken = report(languages={"de": own, "vi": LanguageReport(counts={"sentences": 3}, problem="too [few]")})
     assert list(spoken.model_dump())[-2:] == ["languages", "provenance"]

@@ -334,17 +334,10 @@ def test_the_report_says_what_ties_decide() -> None:
     report = evaluate_scores(
         scores, range(3), range(3), protocol="p", split="s", measures=parse_measures("R@1 MedR")
     )
+    tied = {"queries": 1, "pessimistic": pytest.approx(200 / 3), "expected": pytest.approx(250 / 3)}
     assert report.model_dump()["ties"] == {
-        "image_to_text": {
-            "R@1": {
-                "queries": 1,
-                "pessimistic": pytest.approx(200 / 3),
-                "expected": pytest.approx(250 / 3),
-            }
-        },
-        "text_to_image": {
-            "R@1": {"queries": 1, "pessimistic": pytest.approx(200 / 3), "expected": pytest.approx(250 / 3)}
-        },
+        "image_to_text": {"R@1": tied},
+        "text_to_image": {"R@1": tied},
     }
     text = _text(report)
     assert text.count("ties at random") == 2

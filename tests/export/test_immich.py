@@ -79,12 +79,8 @@ def test_in_int8(toy: TrainedModel, toys: Dataset, tmp_path: Path) -> None:
 
 def test_the_layout(folder: Path) -> None:
     assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()) == [
-        "config.json",
-        "textual/model.onnx",
-        "textual/tokenizer.json",
-        "textual/tokenizer_config.json",
-        "visual/model.onnx",
-        "visual/preprocess_cfg.json",
+        *("config.json", "textual/model.onnx", "textual/tokenizer.json", "textual/tokenizer_config.json"),
+        *("visual/model.onnx", "visual/preprocess_cfg.json"),
     ]
     told = json.loads((folder / "visual" / "preprocess_cfg.json").read_text(encoding="utf-8"))
     assert told["resize_mode"] in ("shortest", "squash")

@@ -69,12 +69,8 @@ def write_tower_of_two_views(path: Path) -> None:
 def test_narrow_convolutions_and_the_last_of_each_view_stay(tmp_path: Path) -> None:
     write_tower_of_two_views(tmp_path / "image.onnx")
     assert sorted(_sensitive(tmp_path / "image.onnx")) == [
-        "left-by_channel",
-        "left-first",
-        "left-last",
-        "right-by_channel",
-        "right-first_mirrored",
-        "right-last",
+        *("left-by_channel", "left-first", "left-last", "right-by_channel"),
+        *("right-first_mirrored", "right-last"),
     ]
 
 

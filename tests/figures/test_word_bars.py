@@ -9,13 +9,7 @@ import limner
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
 from limner.figures.style import GREEN, RED
-from limner.figures.word_bars import (
-    _WITHIN,
-    nearest_figure,
-    nearest_words,
-    weights_figure,
-    word_weights,
-)
+from limner.figures.word_bars import _WITHIN, nearest_figure, nearest_words, weights_figure, word_weights
 from limner.inference.trained import TrainedModel
 from limner.wire import Phrase
 

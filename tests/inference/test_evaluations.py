@@ -157,10 +157,7 @@ def test_evaluations_of_unlike_things_are_not_averaged(tmp_path: Path) -> None:
         )
     assert [
         (row.stage, row.reranked) for row in summarise([tmp_path / "stage1", tmp_path / "reranked1"])
-    ] == [
-        ("t", 0),
-        ("s", 20),
-    ]
+    ] == [("t", 0), ("s", 20)]
 
 
 def test_repeated_draws_of_one_set_are_one_row(tmp_path: Path) -> None:

@@ -84,13 +84,8 @@ def test_only_the_listing_and_the_checkpoint_are_fetched(
 @pytest.mark.parametrize(
     "best",
     [
-        "../../secret.safetensors",
-        "/etc/passwd",
-        "code.py",
-        "weights.bin",
-        "a/b.safetensors",
-        "*.safetensors",
-        3,
+        *("../../secret.safetensors", "/etc/passwd", "code.py", "weights.bin", "a/b.safetensors"),
+        *("*.safetensors", 3),
     ],
 )
 def test_a_listing_names_a_checkpoint_beside_it_and_nothing_else(

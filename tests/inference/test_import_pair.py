@@ -219,11 +219,7 @@ def broken(folder: Path, kind: str) -> None:
     elif kind == "text alone":
         towers.save_bert_tokenizer(folder)
         config = transformers.BertConfig(
-            vocab_size=50,
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=16,
+            vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
         )
         config.save_pretrained(folder)
     elif kind == "another open_clip":
@@ -238,18 +234,9 @@ def broken(folder: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        "no configuration",
-        "cut configuration",
-        "no weights",
-        "cut weights",
-        "no preprocessing",
-        "cut preprocessing",
-        "no size",
-        "no tokenizer",
-        "cut tokenizer",
-        "another tokenizer",
-        "text alone",
-        "another open_clip",
+        *("no configuration", "cut configuration", "no weights", "cut weights", "no preprocessing"),
+        *("cut preprocessing", "no size", "no tokenizer", "cut tokenizer", "another tokenizer"),
+        *("text alone", "another open_clip"),
     ],
 )
 def test_a_folder_with_wrong_or_missing_files_is_one_line(kind: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from limner.losses import CircleLoss, ContrastiveLoss, Embedded, SDMLoss, SigLIPLoss, TALLoss
 from limner.losses.loss import Loss, Mined
+from tests.reference.gradients import autograd_gradients, numeric_gradients
 from tests.reference.losses import circle_loss, contrastive_loss, sdm_loss, siglip_loss, tal_loss
 
 Rows = list[list[float]]
@@ -41,6 +42,62 @@ CASES = [
     Case("tal", TALLoss, lambda one, two, of: tal_loss(one, two, of, 0.1, 0.015), every_row=False),
 ]
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+WEIGHED = {"circle": (CircleLoss, circle_loss), "tal": (TALLoss, tal_loss)}
+"""Losses that weigh the matches and the others of an anchor, and their slow twins."""
+weighed = pytest.mark.parametrize("name", WEIGHED)
+
+
+@weighed
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    batch=st.integers(1, 7),
+    groups=st.integers(1, 4),
+    margin=st.floats(0, 1),
+    sharpness=st.floats(0, 1),
+)
+def test_equals_the_slow_twin(
+    name: str, seed: int, batch: int, groups: int, margin: float, sharpness: float
+) -> None:
+    torch.manual_seed(seed)
+    images, texts = torch.randn(2, batch, 5, dtype=torch.float64)
+    group = torch.randint(groups, (batch,))
+    # the twins' plain exponentials overflow above a γ of 128, where two are multiplied, and below a τ of 0.015
+    given = (margin / 2, 1 + 127 * sharpness) if name == "circle" else (margin, 0.015 + 2 * sharpness)
+    loss, twin = WEIGHED[name]
+    expected = twin(images.tolist(), texts.tolist(), group.tolist(), *given)
+    near = 1e-8 if name == "circle" else 1e-12
+    assert loss(*given)(images, texts, group).item() == pytest.approx(expected, rel=1e-9, abs=near)
+
+
+@weighed
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_are_those_of_the_twin_with_fixed_weights(name: str, seed: int) -> None:
+    """The weights of several matches are numbers: a gradient through them would be another one."""
+    torch.manual_seed(seed)
+    images, texts = torch.randn(2, 5, 4, dtype=torch.float64)
+    groups = torch.tensor([0, 1, 1, 2, 1])
+    fixed = images.tolist(), texts.tolist()
+    given = (0.25, 8.0) if name == "circle" else (0.5, 0.2)
+    loss, twin = WEIGHED[name]
+    expected = numeric_gradients(
+        lambda one, other: twin(one, other, groups.tolist(), *given, weights_of=fixed), images, texts
+    )
+    got = autograd_gradients(lambda one, other: loss(*given)(one, other, groups), images, texts)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-7)
+
+
+@weighed
+def test_without_a_negative_it_is_zero_with_finite_gradients(name: str) -> None:
+    images, texts = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+    loss = WEIGHED[name][0]()(images, texts, torch.zeros(3, dtype=torch.long))
+    assert loss.item() == 0
+    torch.autograd.backward(loss)
+    for rows in (images, texts):
+        assert rows.grad is not None
+        assert not rows.grad.any()
 
 
 @each

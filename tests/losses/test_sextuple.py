@@ -141,6 +141,5 @@ def test_permuting_the_batch_changes_nothing() -> None:
     order = torch.randperm(len(v_x))
     permuted = {name: row[order] for name, row in rows.items()}
     torch.testing.assert_close(
-        computed(SextupleLoss(), permuted, v_x[order], v_y[order]),
-        computed(SextupleLoss(), rows, v_x, v_y),
+        computed(SextupleLoss(), permuted, v_x[order], v_y[order]), computed(SextupleLoss(), rows, v_x, v_y)
     )

@@ -5,41 +5,7 @@ from hypothesis import strategies as st
 
 from limner.losses import TAL, RankingLoss, TALLoss
 from limner.recipes.change import change
-from tests.reference.gradients import autograd_gradients, numeric_gradients
-from tests.reference.losses import tal_loss
 from tests.toy import toy_recipe
-
-
-@settings(max_examples=40)
-@given(
-    seed=st.integers(0, 10_000),
-    batch=st.integers(1, 7),
-    groups=st.integers(1, 4),
-    margin=st.floats(0, 1),
-    temperature=st.floats(0.015, 2),
-)
-def test_equals_the_slow_twin(seed: int, batch: int, groups: int, margin: float, temperature: float) -> None:
-    torch.manual_seed(seed)
-    images, texts = torch.randn(2, batch, 5, dtype=torch.float64)
-    group = torch.randint(groups, (batch,))
-    got = TALLoss(margin, temperature)(images, texts, group).item()
-    expected = tal_loss(images.tolist(), texts.tolist(), group.tolist(), margin, temperature)
-    assert got == pytest.approx(expected, rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_gradients_are_those_of_the_twin_with_fixed_weights(seed: int) -> None:
-    """The weights of several matches are numbers: a gradient through them would be another one."""
-    torch.manual_seed(seed)
-    images, texts = torch.randn(2, 5, 4, dtype=torch.float64)
-    groups = torch.tensor([0, 1, 1, 2, 1])
-    fixed = images.tolist(), texts.tolist()
-    expected = numeric_gradients(
-        lambda one, other: tal_loss(one, other, groups.tolist(), 0.5, 0.2, weights_of=fixed), images, texts
-    )
-    loss = TALLoss(0.5, 0.2)
-    got = autograd_gradients(lambda one, other: loss(one, other, groups), images, texts)
-    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_is_zero_where_every_match_is_ahead_by_the_margin() -> None:
@@ -73,16 +39,6 @@ def test_pairs_of_one_identity_are_no_negatives() -> None:
     images, texts = torch.eye(4)[[0, 0, 0, 1]], torch.eye(4)[[0, 0, 0, 1]]
     assert TALLoss()(images, texts, torch.tensor([5, 5, 5, 6])).item() == 0
     assert TALLoss()(images, texts, torch.arange(4)).item() > 0.1
-
-
-def test_without_a_negative_it_is_zero_with_finite_gradients() -> None:
-    images, texts = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
-    loss = TALLoss()(images, texts, torch.zeros(3, dtype=torch.long))
-    assert loss.item() == 0
-    torch.autograd.backward(loss)
-    for rows in (images, texts):
-        assert rows.grad is not None
-        assert not rows.grad.any()
 
 
 def test_a_temperature_whose_exponentials_overflow_is_the_hardest_negative() -> None:

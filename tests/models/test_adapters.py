@@ -1,7 +1,5 @@
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -10,23 +8,12 @@ from torch import Tensor, nn
 from limner.errors import SettingsError
 from limner.models.adapters import LoRASettings, add_adapters, hold_adapted, merged_state, remove_adapters
 from limner.models.image.auto import load_auto
-from limner.models.text_tower import TextTower, TextTowerSettings
+from limner.models.text_tower import TextTower
 from tests import towers
+from tests.models.test_transformer_layers import SOURCES, text_tower
 
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
-
-SOURCES: dict[str, Callable[[Path], Any]] = {
-    "clip": towers.save_clip,
-    "siglip": towers.save_siglip,
-    "siglip2": towers.save_siglip2,
-    "altclip": towers.save_altclip,
-    "chinese_clip": towers.save_chinese_clip,
-}
-
-
-def text_tower(source: Path) -> TextTower:
-    return TextTower(TextTowerSettings(model=str(source), words=towers.LENGTH, filled="right"), 100)
 
 
 def inputs(tower: nn.Module) -> Tensor:

@@ -20,13 +20,6 @@ def tiny(**changes: object) -> DualPath:
     )
 
 
-def test_every_parameter_is_in_exactly_one_part() -> None:
-    model = tiny()
-    listed = [id(parameter) for part in model.parts().values() for parameter in part]
-    assert len(listed) == len(set(listed))
-    assert set(listed) == {id(parameter) for parameter in model.parameters()}
-
-
 def test_both_paths_end_in_one_space_and_learn() -> None:
     model = tiny()
     images = model.embed_images(model.pool_images(torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)))

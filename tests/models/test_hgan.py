@@ -70,12 +70,6 @@ def test_a_level_that_is_left_out_has_no_parameters() -> None:
     ) == ["word"]
 
 
-def test_every_parameter_is_in_exactly_one_part() -> None:
-    model = tiny()
-    parts = [id(parameter) for own in model.parts().values() for parameter in own]
-    assert sorted(parts) == sorted(id(parameter) for parameter in model.parameters())
-
-
 def test_cached_maps_give_what_pixels_give() -> None:
     model = tiny()
     maps = model.backbone.read_map(pixels())

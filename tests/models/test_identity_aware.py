@@ -15,13 +15,6 @@ def tiny(name: str = "resnet-18") -> IdentityAware:
     return IdentityAware(settings, 30)
 
 
-def test_every_parameter_is_in_exactly_one_part() -> None:
-    model = tiny()
-    listed = [id(parameter) for part in model.parts().values() for parameter in part]
-    assert len(listed) == len(set(listed))
-    assert set(listed) == {id(parameter) for parameter in model.parameters()}
-
-
 def test_both_paths_end_in_one_space_and_learn() -> None:
     for name in ("resnet-18", "vgg-16", "googlenet"):
         model = tiny(name)

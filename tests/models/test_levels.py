@@ -131,10 +131,7 @@ def test_each_level_has_a_branch_and_perceptrons_of_its_own() -> None:
     model = _network()
     feature_map = torch.randn(3, model.backbone.map_channels, 4, 3)
     parts = model.sentence_parts(NUMBERS, PHRASES)
-    of_level = {
-        "word": (parts.words, parts.words_present),
-        "phrase": (parts.phrases, parts.phrases_present),
-    }
+    of_level = {"word": (parts.words, parts.words_present), "phrase": (parts.phrases, parts.phrases_present)}
     found = model.match_parts(feature_map, parts)
     assert list(found) == list(of_level)
     for level, items in of_level.items():

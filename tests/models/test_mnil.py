@@ -20,13 +20,6 @@ def tiny(**changes: object) -> Any:  # its heads and its text path are more than
     return MNiL(settings.replace(**changes), 30)
 
 
-def test_every_parameter_is_in_exactly_one_part() -> None:
-    model = tiny()
-    listed = [id(parameter) for part in model.parts().values() for parameter in part]
-    assert len(listed) == len(set(listed))
-    assert set(listed) == {id(parameter) for parameter in model.parameters()}
-
-
 def test_features_are_normalised_before_the_feature_maps() -> None:
     model = tiny()
     pooled = torch.randn(3, 64)

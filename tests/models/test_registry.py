@@ -1,5 +1,6 @@
 """Systems by name: limner's own, and those that a program adds."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from limner.errors import SettingsError
 from limner.models import registry
 from limner.models.dual_path import DualPath, DualPathSettings
-from limner.models.registry import System, add_system, find_system
+from limner.models.registry import System, add_system, build_network, find_system
+from limner.training.recipe import Recipe
+from tests.toy import toy_hgan, toy_identity_aware, toy_mnil, toy_recipe
 
 
 class OursSettings(DualPathSettings):
@@ -46,3 +49,10 @@ def test_the_settings_say_the_name() -> None:
         add_system("theirs", OursSettings, Ours)
     with pytest.raises(SettingsError, match="unknown system 'theirs'"):
         find_system("theirs")
+
+
+@pytest.mark.parametrize("made", [toy_recipe, toy_identity_aware, toy_mnil, toy_hgan])
+def test_every_parameter_of_a_system_is_in_exactly_one_part(made: Callable[[], Recipe]) -> None:
+    network = build_network(made().model, 30)
+    listed = [id(parameter) for part in network.parts().values() for parameter in part]
+    assert sorted(listed) == sorted(id(parameter) for parameter in network.parameters())

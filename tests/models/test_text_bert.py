@@ -67,14 +67,7 @@ def test_equals_transformers_with_the_mean_over_the_pieces_of_a_word(saved: Path
         expected = chosen[hidden][0]
         found = encoder(torch.tensor([[3, 2, 4, 1, 0, 0], [3, 0, 0, 0, 0, 0]]))
     assert inputs["input_ids"][0].tolist() == [
-        2,
-        5,
-        7,
-        8,
-        9,
-        1,
-        6,
-        3,
+        *(2, 5, 7, 8, 9, 1, 6, 3),
     ]  # [CLS] red rain ##coat ##s [UNK] coat [SEP]
     assert found.shape == (2, 6, encoder.channels)
     for word, pieces in enumerate((slice(1, 2), slice(2, 5), slice(5, 6), slice(6, 7))):

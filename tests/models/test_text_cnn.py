@@ -9,13 +9,7 @@ from torch import nn
 
 from limner.documented import field_docstrings
 from limner.models.dual_path import DualPathSettings
-from limner.models.text_cnn import (
-    TextBlock,
-    TextCNN,
-    TextCNNSettings,
-    WordConv,
-    join_neighbours,
-)
+from limner.models.text_cnn import TextBlock, TextCNN, TextCNNSettings, WordConv, join_neighbours
 from limner.recipes import RECIPES, get_recipe
 from tests.reference.text_path import plain_blocks
 

@@ -8,45 +8,58 @@ C = r"(black|white|grey|red|orange|yellow|green|turquoise|blue|purple|pink|brown
 HAIR = r"(black|brown|blond|grey|red)"
 BEFORE = r"(?:(?:open|small|large|long|tight|flat|high|knee-length|wide-brimmed|plain|dotted|checked) )*"
 
-NOUNS: dict[str, tuple[str, str]] = {
-    **dict.fromkeys(("short-sleeved t-shirt", "t-shirt", "tee"), ("upper", "t-shirt")),
-    **dict.fromkeys(("button-up shirt", "collared shirt", "shirt"), ("upper", "shirt")),
-    **dict.fromkeys(("sweater", "pullover", "jumper"), ("upper", "sweater")),
-    **dict.fromkeys(("hooded sweatshirt", "hoodie"), ("upper", "hoodie")),
-    "jacket": ("upper", "jacket"),
-    **dict.fromkeys(("overcoat", "coat"), ("upper", "coat")),
-    **dict.fromkeys(("tank top", "sleeveless top"), ("upper", "tank top")),
-    "dress": ("upper", "dress"),
-    "jeans": ("lower", "jeans"),
-    **dict.fromkeys(("trousers", "pants"), ("lower", "trousers")),
-    "leggings": ("lower", "leggings"),
-    "shorts": ("lower", "shorts"),
-    "skirt": ("lower", "skirt"),
-    **dict.fromkeys(("sneakers", "trainers", "sports shoes"), ("shoes", "sneakers")),
-    "shoes": ("shoes", "shoes"),
-    "boots": ("shoes", "boots"),
-    "sandals": ("shoes", "sandals"),
-    **dict.fromkeys(("baseball cap", "cap"), ("headwear", "cap")),
-    **dict.fromkeys(("woolly hat", "beanie"), ("headwear", "beanie")),
-    **dict.fromkeys(("brimmed hat", "hat"), ("headwear", "hat")),
-    **dict.fromkeys(("backpack", "rucksack"), ("bag", "backpack")),
-    **dict.fromkeys(("shoulder bag", "crossbody bag"), ("bag", "shoulder bag")),
-    "handbag": ("bag", "handbag"),
-    **dict.fromkeys(("wheeled suitcase", "suitcase"), ("bag", "suitcase")),
-    **dict.fromkeys(("tote bag", "tote"), ("bag", "tote bag")),
-    **dict.fromkeys(("plastic bag", "carrier bag"), ("bag", "plastic bag")),
-    **dict.fromkeys(("mobile phone", "smartphone", "phone"), ("carried", "phone")),
-    **dict.fromkeys(("water bottle", "bottle"), ("carried", "bottle")),
-    "book": ("carried", "book"),
-    **dict.fromkeys(("coffee cup", "paper cup"), ("carried", "coffee cup")),
-    "umbrella": ("carried", "umbrella"),
-    "dog": ("carried", "dog"),
-    **dict.fromkeys(("sunglasses", "dark glasses"), ("worn", "sunglasses")),
-    "glasses": ("worn", "glasses"),
-    "scarf": ("worn", "scarf"),
-    **dict.fromkeys(("necktie", "tie"), ("worn", "tie")),
-    "belt": ("worn", "belt"),
-}
+_KINDS = """\
+upper: t-shirt; short-sleeved t-shirt|t-shirt|tee; T-Shirt; 短袖T恤|T恤; áo thun ngắn tay|áo thun|áo phông
+upper: shirt; button-up shirt|collared shirt|shirt; Hemd|Oberhemd; 衬衫|衬衣; áo sơ mi
+upper: sweater; sweater|pullover|jumper; Pullover|Pulli|Strickpullover; 套头毛衣|毛衣|针织衫; áo len chui đầu|áo len
+upper: hoodie; hooded sweatshirt|hoodie; Kapuzenpullover|Kapuzenpulli|Hoodie; 连帽衫|连帽卫衣; áo hoodie|áo nỉ có mũ
+upper: jacket; jacket; Jacke; 夹克; áo khoác
+upper: coat; overcoat|coat; Mantel; 长大衣|大衣; áo măng tô dài|áo măng tô
+upper: tank top; tank top|sleeveless top; Tanktop|Oberteil|Trägertop; 背心|无袖上衣; áo ba lỗ|áo không tay
+upper: dress; dress; Kleid; 连衣裙; váy liền thân|váy liền|đầm
+lower: jeans; jeans; Jeans|Jeanshose; 牛仔裤; quần bò|quần jean
+lower: trousers; trousers|pants; Hose|Stoffhose; 长裤|裤子; quần dài|quần tây
+lower: leggings; leggings; Leggings; 紧身裤|打底裤; quần legging bó|quần legging
+lower: shorts; shorts; Shorts; 短裤; quần soóc|quần đùi
+lower: skirt; skirt; Rock; 半身裙|及膝裙; chân váy ngang gối|chân váy
+lower: long skirt; ; Maxirock; 长裙; chân váy dài
+shoes: sneakers; sneakers|trainers|sports shoes; Turnschuhe|Sneaker|Sportschuhe; 运动鞋|球鞋; giày thể thao|giày sneaker
+shoes: shoes; shoes; Schuhe|Halbschuhe; 鞋子|平底鞋; giày đế bằng|giày
+shoes: boots; boots; Stiefel; 靴子|长靴; bốt cao cổ|bốt
+shoes: sandals; sandals; Sandalen; 凉鞋; xăng đan|dép quai hậu
+headwear: cap; baseball cap|cap; Kappe|Schirmmütze|Baseballkappe; 鸭舌帽|棒球帽; mũ lưỡi trai|mũ bóng chày
+headwear: beanie; woolly hat|beanie; Mütze|Wollmütze|Strickmütze; 毛线帽|针织帽; mũ len
+headwear: hat; brimmed hat|hat; Hut; 宽檐帽|宽边帽; mũ rộng vành|mũ vành rộng
+bag: backpack; backpack|rucksack; Rucksack; 双肩包|背包; ba lô
+bag: shoulder bag; shoulder bag|crossbody bag; Umhängetasche|Schultertasche; 单肩包|斜挎包; túi đeo vai|túi đeo chéo
+bag: handbag; handbag; Handtasche; 小手提包|手提包; túi xách tay|túi xách nhỏ
+bag: suitcase; wheeled suitcase|suitcase; Koffer|Rollkoffer; 行李箱|拉杆箱; va li kéo|va li
+bag: tote bag; tote bag|tote; Stofftasche; 大托特包|托特包; túi tote lớn|túi tote
+bag: plastic bag; plastic bag|carrier bag; Plastiktüte|Plastikbeutel; 塑料袋|塑料购物袋; túi ni lông|túi nhựa
+carried: phone; mobile phone|smartphone|phone; Handy|Mobiltelefon|Smartphone; 智能手机|手机; \
+điện thoại thông minh|điện thoại di động|điện thoại
+carried: bottle; water bottle|bottle; Flasche|Wasserflasche; 瓶子|水瓶; chai nước|bình nước
+carried: book; book; Buch; 书; sách
+carried: coffee cup; coffee cup|paper cup; Kaffeebecher|Pappbecher; 咖啡杯|纸杯; cốc cà phê|ly cà phê|cốc giấy
+carried: umbrella; umbrella; Regenschirm|Schirm; 雨伞; ô đang mở|ô|dù
+carried: dog; dog; Hund; 狗; chó
+worn: glasses; glasses; Brille; 眼镜; kính mắt|kính
+worn: sunglasses; sunglasses|dark glasses; Sonnenbrille; 墨镜|太阳镜; kính râm|kính mát
+worn: scarf; scarf; Schal; 围巾; khăn quàng cổ|khăn quàng
+worn: tie; necktie|tie; Krawatte|Schlips; 领带; cà vạt
+worn: belt; belt; Gürtel; 腰带|皮带; thắt lưng|dây nịt
+"""
+"""What a thing is worn or carried as, its kind, and its words in English, German, Chinese and Vietnamese."""
+
+
+def kinds_in(language: str) -> dict[str, tuple[str, str]]:
+    """Slot and kind of each word of a language."""
+    column = 1 + ("en", "de", "zh", "vi").index(language)
+    rows = [row.split(": ")[:1] + row.split(": ")[1].split("; ") for row in _KINDS.splitlines()]
+    return {word: (row[0], row[1]) for row in rows for word in row[1 + column].split("|") if word}
+
+
+NOUNS = kinds_in("en")
 PATTERN_WORDS = {
     "stripes": "stripes",
     "striped": "stripes",
@@ -62,23 +75,8 @@ PATTERN_WORDS = {
 }
 FILLERS = frozenset(
     (
-        *(
-            "a",
-            "an",
-            "the",
-            "this",
-            "is",
-            "are",
-            "has",
-            "have",
-            "in",
-            "on",
-            "of",
-            "pair",
-            "with",
-            "and",
-            "to",
-        ),
+        *("a", "an", "the", "this", "is", "are", "has", "have", "in", "on", "of", "pair", "with"),
+        *("and", "to"),
         *("wears", "wear", "wearing", "dressed", "carries", "carry", "carrying", "holds", "hold", "holding"),
         *("pulls", "pull", "pulling", "leads", "lead", "leading", "leash", "back", "feet"),
         *("person", "pedestrian", "they", "their"),

@@ -6,163 +6,8 @@ German endings are checked on the way, since a noun phrase is only found with th
 
 import re
 
-from tests.people.reader import Claim
+from tests.people.reader import Claim, kinds_in
 
-KIND_OF = {
-    "de": {
-        "upper": {
-            "t-shirt": "T-Shirt",
-            "shirt": "Hemd|Oberhemd",
-            "sweater": "Pullover|Pulli|Strickpullover",
-            "hoodie": "Kapuzenpullover|Kapuzenpulli|Hoodie",
-            "jacket": "Jacke",
-            "coat": "Mantel",
-            "tank top": "Tanktop|Oberteil|Trägertop",
-            "dress": "Kleid",
-        },
-        "lower": {
-            "jeans": "Jeans|Jeanshose",
-            "trousers": "Hose|Stoffhose",
-            "leggings": "Leggings",
-            "shorts": "Shorts",
-            "skirt": "Rock",
-            "long skirt": "Maxirock",
-        },
-        "shoes": {
-            "sneakers": "Turnschuhe|Sneaker|Sportschuhe",
-            "shoes": "Schuhe|Halbschuhe",
-            "boots": "Stiefel",
-            "sandals": "Sandalen",
-        },
-        "headwear": {
-            "cap": "Kappe|Schirmmütze|Baseballkappe",
-            "beanie": "Mütze|Wollmütze|Strickmütze",
-            "hat": "Hut",
-        },
-        "bag": {
-            "backpack": "Rucksack",
-            "shoulder bag": "Umhängetasche|Schultertasche",
-            "handbag": "Handtasche",
-            "suitcase": "Koffer|Rollkoffer",
-            "tote bag": "Stofftasche",
-            "plastic bag": "Plastiktüte|Plastikbeutel",
-        },
-        "carried": {
-            "phone": "Handy|Mobiltelefon|Smartphone",
-            "bottle": "Flasche|Wasserflasche",
-            "book": "Buch",
-            "coffee cup": "Kaffeebecher|Pappbecher",
-            "umbrella": "Regenschirm|Schirm",
-            "dog": "Hund",
-        },
-        "worn": {
-            "glasses": "Brille",
-            "sunglasses": "Sonnenbrille",
-            "scarf": "Schal",
-            "tie": "Krawatte|Schlips",
-            "belt": "Gürtel",
-        },
-    },
-    "zh": {
-        "upper": {
-            "t-shirt": "短袖T恤|T恤",
-            "shirt": "衬衫|衬衣",
-            "sweater": "套头毛衣|毛衣|针织衫",
-            "hoodie": "连帽衫|连帽卫衣",
-            "jacket": "夹克",
-            "coat": "长大衣|大衣",
-            "tank top": "背心|无袖上衣",
-            "dress": "连衣裙",
-        },
-        "lower": {
-            "jeans": "牛仔裤",
-            "trousers": "长裤|裤子",
-            "leggings": "紧身裤|打底裤",
-            "shorts": "短裤",
-            "skirt": "半身裙|及膝裙",
-            "long skirt": "长裙",
-        },
-        "shoes": {"sneakers": "运动鞋|球鞋", "shoes": "鞋子|平底鞋", "boots": "靴子|长靴", "sandals": "凉鞋"},
-        "headwear": {"cap": "鸭舌帽|棒球帽", "beanie": "毛线帽|针织帽", "hat": "宽檐帽|宽边帽"},
-        "bag": {
-            "backpack": "双肩包|背包",
-            "shoulder bag": "单肩包|斜挎包",
-            "handbag": "小手提包|手提包",
-            "suitcase": "行李箱|拉杆箱",
-            "tote bag": "大托特包|托特包",
-            "plastic bag": "塑料袋|塑料购物袋",
-        },
-        "carried": {
-            "phone": "智能手机|手机",
-            "bottle": "瓶子|水瓶",
-            "book": "书",
-            "coffee cup": "咖啡杯|纸杯",
-            "umbrella": "雨伞",
-            "dog": "狗",
-        },
-        "worn": {
-            "glasses": "眼镜",
-            "sunglasses": "墨镜|太阳镜",
-            "scarf": "围巾",
-            "tie": "领带",
-            "belt": "腰带|皮带",
-        },
-    },
-    "vi": {
-        "upper": {
-            "t-shirt": "áo thun ngắn tay|áo thun|áo phông",
-            "shirt": "áo sơ mi",
-            "sweater": "áo len chui đầu|áo len",
-            "hoodie": "áo hoodie|áo nỉ có mũ",
-            "jacket": "áo khoác",
-            "coat": "áo măng tô dài|áo măng tô",
-            "tank top": "áo ba lỗ|áo không tay",
-            "dress": "váy liền thân|váy liền|đầm",
-        },
-        "lower": {
-            "jeans": "quần bò|quần jean",
-            "trousers": "quần dài|quần tây",
-            "leggings": "quần legging bó|quần legging",
-            "shorts": "quần soóc|quần đùi",
-            "skirt": "chân váy ngang gối|chân váy",
-            "long skirt": "chân váy dài",
-        },
-        "shoes": {
-            "sneakers": "giày thể thao|giày sneaker",
-            "shoes": "giày đế bằng|giày",
-            "boots": "bốt cao cổ|bốt",
-            "sandals": "xăng đan|dép quai hậu",
-        },
-        "headwear": {
-            "cap": "mũ lưỡi trai|mũ bóng chày",
-            "beanie": "mũ len",
-            "hat": "mũ rộng vành|mũ vành rộng",
-        },
-        "bag": {
-            "backpack": "ba lô",
-            "shoulder bag": "túi đeo vai|túi đeo chéo",
-            "handbag": "túi xách tay|túi xách nhỏ",
-            "suitcase": "va li kéo|va li",
-            "tote bag": "túi tote lớn|túi tote",
-            "plastic bag": "túi ni lông|túi nhựa",
-        },
-        "carried": {
-            "phone": "điện thoại thông minh|điện thoại di động|điện thoại",
-            "bottle": "chai nước|bình nước",
-            "book": "sách",
-            "coffee cup": "cốc cà phê|ly cà phê|cốc giấy",
-            "umbrella": "ô đang mở|ô|dù",
-            "dog": "chó",
-        },
-        "worn": {
-            "glasses": "kính mắt|kính",
-            "sunglasses": "kính râm|kính mát",
-            "scarf": "khăn quàng cổ|khăn quàng",
-            "tie": "cà vạt",
-            "belt": "thắt lưng|dây nịt",
-        },
-    },
-}
 COLOUR_OF = {
     "de": "schwarz weiß grau rot orangefarben gelb grün türkisfarben blau violett rosafarben braun beigefarben blond",
     "zh": "黑色 白色 灰色 红色 橙色 黄色 绿色 青色 蓝色 紫色 粉色 棕色 米色 金色",
@@ -173,16 +18,8 @@ ENGLISH = (
     *("brown", "beige", "blond"),
 )
 HAIR = {
-    "de": {
-        "kurz": "short",
-        "Kurzhaarfrisur": "short",
-        "lang": "long",
-        "lockig": "curly",
-        "Locken": "curly",
-        "Pferdeschwanz": "ponytail",
-        "Dutt": "bun",
-        "Knoten": "bun",
-    },
+    "de": {"kurz": "short", "Kurzhaarfrisur": "short", "lang": "long", "lockig": "curly", "Locken": "curly"}
+    | {"Pferdeschwanz": "ponytail", "Dutt": "bun", "Knoten": "bun"},
     "zh": {"短发": "short", "长发": "long", "卷发": "curly", "马尾辫": "ponytail", "马尾": "ponytail"}
     | {"发髻": "bun", "丸子头": "bun"},
     "vi": {"ngắn": "short", "dài": "long", "xoăn": "curly", "đuôi ngựa": "ponytail", "búi": "bun"},
@@ -197,15 +34,6 @@ def claims_in(language: str, sentence: str) -> set[Claim]:
 def _colours(language: str) -> dict[str, str]:
     names = COLOUR_OF[language].split("," if language == "vi" else " ")
     return dict(zip(names, ENGLISH, strict=True))
-
-
-def _kinds(language: str) -> dict[str, tuple[str, str]]:
-    return {
-        word: (slot, kind)
-        for slot, kinds in KIND_OF[language].items()
-        for kind, words in kinds.items()
-        for word in words.split("|")
-    }
 
 
 def _any(words: object) -> str:
@@ -238,20 +66,9 @@ _PLURAL = (
 )
 _LOOKS = ("Haare", "Kopf", "Glatze", "Kurzhaarfrisur", "Locken", "Pferdeschwanz", "Dutt", "Bart")
 _ADJECTIVES = (
-    *(
-        "kurzärmelig",
-        "geknöpft",
-        "lang",
-        "ärmellos",
-        "eng",
-        "kurz",
-        "knielang",
-        "flach",
-        "hoh",
-        "klein",
-        "groß",
-    ),
-    *("breitkrempig", "aufgespannt", "dunkl", "lockig", "kahl", "rasiert", "gebunden", "hochgesteckt"),
+    *("kurzärmelig", "geknöpft", "lang", "ärmellos", "eng", "kurz", "knielang", "flach", "hoh", "klein"),
+    *("groß", "breitkrempig", "aufgespannt", "dunkl", "lockig", "kahl", "rasiert"),
+    *("gebunden", "hochgesteckt"),
     *("offen", "einfarbig", "gepunktet", "gestreift", "kariert"),
 )
 # They stand among the adjectives without an ending.
@@ -300,7 +117,7 @@ def _agrees(article: str, endings: set[str], noun: str, said: str) -> bool:
 
 def _german(sentence: str) -> set[Claim]:
     claims: set[Claim] = set()
-    colours, kinds = _colours("de"), _kinds("de")
+    colours, kinds = _colours("de"), kinds_in("de")
     short = {name.removesuffix("farben"): english for name, english in colours.items()}
     c = f"({_any(colours)})"
     text = sentence
@@ -387,7 +204,7 @@ def _chinese(sentence: str) -> set[Claim]:
     if re.search(r"\s", sentence) or not sentence.endswith("。"):
         raise ValueError(f"blanks, or no full stop, in {sentence!r}")
     claims: set[Claim] = set()
-    colours, kinds = _colours("zh"), _kinds("zh")
+    colours, kinds = _colours("zh"), kinds_in("zh")
     c = f"({_any(colours)})"
     text = sentence
     for pattern in (rf"内搭{c}T恤[的、]", rf"里面是{c}T恤[的、]", rf"敞开露出{c}上衣[的、]"):
@@ -431,7 +248,7 @@ def _chinese(sentence: str) -> set[Claim]:
 
 def _vietnamese(sentence: str) -> set[Claim]:
     claims: set[Claim] = set()
-    colours, kinds = _colours("vi"), _kinds("vi")
+    colours, kinds = _colours("vi"), kinds_in("vi")
     c = f"(?:màu )?({_any(colours)})"
     text = sentence[0].lower() + sentence[1:]
     text = re.sub(r"[A-ZĐ]", lambda found: found[0].lower(), text)

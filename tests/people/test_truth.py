@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,12 +24,15 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def attributes(people: Path) -> dict[int, dict[str, Any]]:
+    """What is known of each person, by number."""
+    identities = json.loads((people / "attributes.json").read_text())["identities"]
+    return {one["id"]: one["attributes"] for one in identities}
+
+
 def test_colours_and_nouns_are_those_of_the_attributes(people: Path) -> None:
     dataset = open_dataset(f"cuhk-pedes:{people}")
-    about = {
-        one["id"]: one["attributes"]
-        for one in json.loads((people / "attributes.json").read_text())["identities"]
-    }
+    about = attributes(people)
     for record, truth in zip(dataset.records, truth_of(dataset), strict=True):
         who = about[int(record.group.removeprefix("id-"))]
         assert {who["upper_colour"], who["shoes_colour"]} <= truth.colours <= set(COLOURS)
@@ -44,10 +48,7 @@ def test_colours_and_nouns_are_those_of_the_attributes(people: Path) -> None:
 
 def test_pixels_have_the_colour_that_is_told(people: Path) -> None:
     dataset = open_dataset(f"cuhk-pedes:{people}").split("train")
-    about = {
-        one["id"]: one["attributes"]
-        for one in json.loads((people / "attributes.json").read_text())["identities"]
-    }
+    about = attributes(people)
     near, seen = 0, 0
     for record, truth in zip(dataset.records, truth_of(dataset), strict=True):
         who = about[int(record.group.removeprefix("id-"))]

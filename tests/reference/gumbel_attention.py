@@ -40,11 +40,7 @@ def weights(gamma: list[float], alpha: list[int]) -> list[float]:
 
 
 def perceptron(
-    x: list[float],
-    first: list[list[float]],
-    bias: list[float],
-    second: list[float],
-    second_bias: float,
+    x: list[float], first: list[list[float]], bias: list[float], second: list[float], second_bias: float
 ) -> float:
     """Two layers with a ReLU between."""
     hidden = [

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from limner.errors import DataError, ImageError
+from limner.evaluation.calibration import Calibration
+from limner.inference.calibration_file import RunCalibration
 from limner.store.files import StoreFiles
 from limner.types import ImageSource, Pixels, Reranker
 from limner.wire import Answer, Hit
@@ -83,6 +85,15 @@ def hit_of(path: Path, rank: int = 1, **values: Any) -> Hit:
 def answer_of(hits: Sequence[Hit] = (), total: int = 0, matching: int = 0) -> Answer:
     """An answer of a model without calibration."""
     return Answer(hits=tuple(hits), total=total, matching=matching, threshold=None, good=None, unknown=())
+
+
+def calibration(fingerprint: str = "a" * 64, **values: Any) -> RunCalibration:
+    """A calibration of the embedding's scores unless another one is given."""
+    plain: dict[str, Any] = {"checkpoint": "stage-1.safetensors", "data": "folder:x", "split": "val"}
+    plain |= {"split_fingerprint": "s", "images": 9, "sentences": 9, "reranked": 0}
+    plain |= {"reliability": {}, "versions": {}}
+    plain |= {"embedding": Calibration(of_score=2, of_lead=5, offset=-1, floor=0.1, right=9, wrong=9)}
+    return RunCalibration(**{**plain, "fingerprint": fingerprint, **values})
 
 
 def unit(rows: npt.NDArray[np.floating]) -> Rows:

@@ -89,10 +89,7 @@ def test_what_the_store_knows_is_not_sent(tmp_path: Path, pictures: list[Path]) 
         FakeEncoder(), together, [pictures[0].parent], metadata=facts, batch_size=4, cluster=workers
     )
     assert report == IndexReport(added=2, updated=2, unchanged=6)
-    assert {Path(task.path) for tasks in workers.lists for task in tasks} == {
-        *pictures[1:3],
-        *pictures[9:],
-    }
+    assert {Path(task.path) for tasks in workers.lists for task in tasks} == {*pictures[1:3], *pictures[9:]}
     assert workers.encoder.encoded == 3
     assert index_pictures(FakeEncoder(), alone, [pictures[0].parent], metadata=facts) == report
     check_equal(together, alone)

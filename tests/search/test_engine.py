@@ -16,8 +16,6 @@ from limner.errors import (
     StoreError,
     UnknownPictureError,
 )
-from limner.evaluation.calibration import Calibration
-from limner.inference.calibration_file import RunCalibration
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
@@ -29,7 +27,7 @@ from limner.store.files import StoreFiles
 from limner.store.snapshot import Snapshot
 from limner.store.vectors import Found, Vectors
 from limner.wire import Answer, MetadataField
-from tests.search.fake import DIM, FakeEncoder, Rows, draw, unit
+from tests.search.fake import DIM, FakeEncoder, Rows, calibration, draw, unit
 
 COUNT = 12
 
@@ -317,45 +315,21 @@ def test_fields_of_the_metadata(engine: Engine, tmp_path: Path) -> None:
     ]
 
 
-def calibration(threshold: float) -> RunCalibration:
-    own = Calibration(of_score=2, of_lead=5, offset=-1, floor=0.1, right=9, wrong=9)
-    return RunCalibration(
-        fingerprint="a" * 64,
-        checkpoint="stage-1.safetensors",
-        data="folder:x",
-        split="val",
-        split_fingerprint="s",
-        images=9,
-        sentences=9,
-        reranked=0,
-        threshold=threshold,
-        embedding=own,
-        reranker=None,
-        reliability={},
-        versions={},
-    )
-
-
 def test_probabilities_of_a_calibrated_model(engine: Engine, pictures: list[Path]) -> None:
-    calibrated = Engine(engine.files, engine.encoder, calibration(0.5))
+    calibrated = Engine(engine.files, engine.encoder, calibration(threshold=0.5))
     whole = Store(engine).search("a red coat", k=COUNT)
     scores = np.array([hit.score for hit in whole])
-    expected = calibration(0.5).embedding.probability(scores, scores)
+    expected = calibration(threshold=0.5).embedding.probability(scores, scores)
     for k in (1, 4, COUNT):
         found = calibrated.answer(SearchRequest(text="a red coat", k=k))
         assert [hit.probability for hit in found.hits] == pytest.approx(expected[:k].tolist(), abs=1e-6)
         assert (found.good, found.threshold) == (bool(expected[0] >= 0.5), 0.5)
-    assert (
-        Engine(engine.files, engine.encoder, calibration(0.0)).answer(SearchRequest(text="a red coat")).good
-    )
-    assert (
-        not Engine(engine.files, engine.encoder, calibration(1.0))
-        .answer(SearchRequest(text="a red coat"))
-        .good
-    )
+    for threshold in (0.0, 1.0):
+        always = Engine(engine.files, engine.encoder, calibration(threshold=threshold))
+        assert always.answer(SearchRequest(text="a red coat")).good is (threshold == 0)
     few = calibrated.answer(SearchRequest(text="a red coat", where=("path~*/0[01].png",)))
     two = np.array([hit.score for hit in few.hits])
-    again = calibration(0.5).embedding.probability(two, two)
+    again = calibration(threshold=0.5).embedding.probability(two, two)
     assert [hit.probability for hit in few.hits] == pytest.approx(again.tolist(), abs=1e-6)
     nothing = calibrated.answer(SearchRequest(text="a red coat", where=("camera=77",)))
     assert (nothing.good, nothing.hits) == (None, ())
@@ -365,11 +339,13 @@ def test_probabilities_of_a_calibrated_model(engine: Engine, pictures: list[Path
 
 
 def test_without_a_usable_threshold_nothing_is_called_good_or_not(engine: Engine) -> None:
-    useless = calibration(1.0).replace(unusable={"embedding": "only 0% of the right first hits reach 1"})
+    useless = calibration(threshold=1.0).replace(
+        unusable={"embedding": "only 0% of the right first hits reach 1"}
+    )
     found = Engine(engine.files, engine.encoder, useless).answer(SearchRequest(text="a red coat"))
     assert (found.good, found.threshold) == (None, None)
     # the probabilities are as right as before
-    of_usable = Engine(engine.files, engine.encoder, calibration(1.0)).answer(
+    of_usable = Engine(engine.files, engine.encoder, calibration(threshold=1.0)).answer(
         SearchRequest(text="a red coat")
     )
     assert (of_usable.good, of_usable.threshold) == (False, 1.0)

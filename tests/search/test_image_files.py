@@ -39,4 +39,6 @@ def test_only_the_file_that_was_indexed_is_opened(tmp_path: Path, monkeypatch: p
 
 def test_types_by_the_first_bytes() -> None:
     assert browser_type(b"RIFF....WEBPVP8 ") == "image/webp"
-    assert browser_type(b"II*\0") is None
+    assert browser_type(b"\0\0\0\x20ftypavif\0\0\0\0") == "image/avif"
+    for other in (b"II*\0", b"<svg xmlns=", b"<html>", b""):
+        assert browser_type(other) is None

@@ -23,7 +23,7 @@ from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
 from limner.store.calibration import write_store_calibration
 from limner.store.files import store_for
-from tests.search.fake import draw
+from tests.search.fake import calibration, draw
 
 COUNT = int(os.environ.get("LIMNER_MUTATIONS", "40"))
 SEED = int(os.environ.get("LIMNER_MUTATIONS_SEED", "1"))
@@ -42,17 +42,14 @@ def answers(folder: str) -> str:
         return repr((told, ids, small)).replace(folder, "")
 
 
-def calibration(fingerprint: str, split: str, offset: float) -> RunCalibration:
+def fitted(fingerprint: str, split: str, offset: float) -> RunCalibration:
     worth = Reliability(
         queries=5, right=0.6, probability=0.5, ece=0.1, brier=0.2, good=0.4, good_right=None, right_good=0.4,
         good_astray=0,
     )  # fmt: skip
-    fitted = Calibration(of_score=1, of_lead=4, offset=offset, floor=0.1, right=5, wrong=45)
-    return RunCalibration(
-        fingerprint=fingerprint, checkpoint="c", data="d", split=split, split_fingerprint="s", images=10,
-        sentences=5, reranked=3, embedding=fitted, reranker=fitted, reliability={"embedding": worth},
-        versions={},
-    )  # fmt: skip
+    own = Calibration(of_score=1, of_lead=4, offset=offset, floor=0.1, right=5, wrong=45)
+    more = {"reranked": 3, "embedding": own, "reranker": own, "reliability": {"embedding": worth}}
+    return calibration(fingerprint, split=split, **more)
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +69,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     files.delete([next(iter(files.entries().values())).id])
     for texts in (("a red square", "blue"), ("a green square on white",)):
         SentenceTable(files).index(model, [Sentence(text) for text in texts])
-    write_calibration(run, calibration(model.fingerprint, "val", -2.5))
-    write_store_calibration(files, calibration(model.fingerprint, "store", -1.5))
+    write_calibration(run, fitted(model.fingerprint, "val", -2.5))
+    write_store_calibration(files, fitted(model.fingerprint, "store", -1.5))
     files.rows.close()
     return folder
 

@@ -7,7 +7,6 @@ import pytest
 
 from limner.errors import SettingsError
 from limner.evaluation.calibration import Calibration
-from limner.inference.calibration_file import RunCalibration
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
@@ -15,7 +14,7 @@ from limner.search.store import Store
 from limner.store.files import StoreFiles
 from limner.store.sqlite_rows import SqliteRows
 from limner.wire import Grouping, Hit
-from tests.search.fake import DIM, FakeEncoder, draw
+from tests.search.fake import DIM, FakeEncoder, calibration, draw
 
 COUNT = 23
 TEXT = "a red coat"
@@ -59,21 +58,7 @@ def test_parts_are_the_whole_list(engine: Engine, size: int, group: Grouping | N
 
 def test_a_part_says_of_the_search_what_the_first_one_says(engine: Engine) -> None:
     fitted = Calibration(of_score=40, of_lead=5, offset=-20, floor=-0.5, right=9, wrong=9)
-    engine.calibration = RunCalibration(
-        fingerprint=engine.encoder.fingerprint,
-        checkpoint="stage-1.safetensors",
-        data="folder:x",
-        split="val",
-        split_fingerprint="s",
-        images=9,
-        sentences=9,
-        reranked=0,
-        threshold=0.5,
-        embedding=fitted,
-        reranker=None,
-        reliability={},
-        versions={},
-    )
+    engine.calibration = calibration(embedding=fitted)
     first, later = (engine.answer(SearchRequest(text=TEXT, k=5, offset=offset)) for offset in (None, 20))
     assert len(later.hits) == 3
     for name in ("total", "matching", "threshold", "good", "unknown", "snapshot"):

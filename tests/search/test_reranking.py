@@ -26,7 +26,7 @@ from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles, store_for
 from limner.store.snapshot import Snapshot
 from limner.wire import Answer
-from tests.search.fake import FakeEncoder
+from tests.search.fake import FakeEncoder, calibration
 
 
 @pytest.fixture(scope="module")
@@ -245,25 +245,13 @@ def test_what_does_not_fit_is_refused(engine: Engine, tmp_path: Path) -> None:
         region_features(files, ["one"])
 
 
-def calibration(run: TrainedModel, reranked: int | Literal["all"]) -> RunCalibration:
-    return RunCalibration(
-        fingerprint=run.fingerprint,
-        checkpoint="c",
-        data="d",
-        split="val",
-        split_fingerprint="s",
-        images=9,
-        sentences=9,
-        reranked=reranked,
-        embedding=Calibration(of_score=2, of_lead=5, offset=-1, floor=0.1, right=9, wrong=9),
-        reranker=Calibration(of_score=1, of_lead=3, offset=-2, floor=-1, right=9, wrong=9),
-        reliability={},
-        versions={},
-    )
+def calibrated_by(run: TrainedModel, reranked: int | Literal["all"]) -> RunCalibration:
+    fitted = Calibration(of_score=1, of_lead=3, offset=-2, floor=-1, right=9, wrong=9)
+    return calibration(run.fingerprint, reranked=reranked, reranker=fitted)
 
 
 def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, run: TrainedModel) -> None:
-    calibrated = Engine(engine.files, run, calibration(run, "all"))
+    calibrated = Engine(engine.files, run, calibrated_by(run, "all"))
     sure = [Store(calibrated).search(QUERY, k=1, rerank=rerank)[0] for rerank in range(1, 7)]
     alike = [hit.probability for hit in sure if hit.id == sure[-1].id]
     assert len(alike) > 1
@@ -278,7 +266,7 @@ def test_a_probability_does_not_depend_on_how_many_are_ordered(engine: Engine, r
 def test_good_is_what_the_best_answer_says(engine: Engine, run: TrainedModel) -> None:
     unsure = Calibration(of_score=1, of_lead=3, offset=-50, floor=-1, right=9, wrong=9)
     certain = Calibration(of_score=2, of_lead=5, offset=50, floor=0.1, right=9, wrong=9)
-    odd = calibration(run, 5).model_copy(update={"reranker": unsure, "embedding": certain})
+    odd = calibrated_by(run, 5).model_copy(update={"reranker": unsure, "embedding": certain})
     found = Engine(engine.files, run, odd).answer(SearchRequest(text=QUERY, k=12))
     assert found.hits[-1].probability == pytest.approx(1)
     assert not found.good
@@ -288,7 +276,7 @@ def test_good_is_what_the_best_answer_says(engine: Engine, run: TrainedModel) ->
 def test_the_threshold_is_that_of_the_first_hits_kind_of_score(
     useless: Literal["embedding", "reranker"], used: str, engine: Engine, run: TrainedModel
 ) -> None:
-    fitted = calibration(run, 5).replace(unusable={useless: "only 9% of the right first hits reach 0.5"})
+    fitted = calibrated_by(run, 5).replace(unusable={useless: "only 9% of the right first hits reach 0.5"})
     calibrated = Store(Engine(engine.files, run, fitted))
     by = {"embedding": calibrated.search(QUERY, rerank=0), "reranker": calibrated.search(QUERY)}
     assert (by[useless].threshold, by[useless].good) == (None, None)
@@ -297,7 +285,7 @@ def test_the_threshold_is_that_of_the_first_hits_kind_of_score(
 
 
 def test_probabilities_of_what_was_judged_and_of_the_rest(engine: Engine, run: TrainedModel) -> None:
-    fitted = calibration(run, 5)
+    fitted = calibrated_by(run, 5)
     cosines, reranked = fitted.embedding, fitted.reranker
     assert reranked is not None
     hits = Store(Engine(engine.files, run, fitted)).search(QUERY, k=12)

@@ -128,11 +128,7 @@ def others_are_answered(url: str) -> None:
 
 @pytest.mark.parametrize("route", ["images", "thumbnails"])
 def test_a_disk_of_pictures_that_hangs_holds_up_no_search(
-    engine: Engine,
-    tmp_path: Path,
-    hanging: threading.Event,
-    monkeypatch: pytest.MonkeyPatch,
-    route: str,
+    engine: Engine, tmp_path: Path, hanging: threading.Event, monkeypatch: pytest.MonkeyPatch, route: str
 ) -> None:
     """60 requests for pictures wait: more than asyncio has threads for all that is done beside it."""
     if route == "images":

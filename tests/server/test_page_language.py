@@ -192,8 +192,7 @@ def test_what_the_page_shows_is_from_the_catalogue(browser: "Browser", page_url:
     context = browser.new_context(base_url=page_url, locale="de-DE", viewport={"width": 1280, "height": 860})
     page = context.new_page()
     page.route(
-        "**/page/strings-de.js",
-        lambda route: route.fulfill(body=WRAPPED, content_type="text/javascript"),
+        "**/page/strings-de.js", lambda route: route.fulfill(body=WRAPPED, content_type="text/javascript")
     )
     known = ["camera", "identity", "height>=170", "limner index", TEXT, "even", ".png", "refused by a test"]
 

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from tests.server.browsing import (
-    CHROMIUM,
-    JSON,
-    api,
-    change,
-    open_first,
-    refuse,
-    search,
-    searched,
-    shown,
-)
+from tests.server.browsing import CHROMIUM, JSON, api, change, open_first, refuse, search, searched, shown
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -62,9 +52,8 @@ WORDS = ["a", "blue", "jacket"]
 MAPS = [[[0.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 0.0]], [[0.25, 0.75], [0.0, 0.0]]]
 
 
-def test_regions_and_words_light_each_other(page: "Page") -> None:
-    regions = [[0.0, 0.9, 0.1], [0.0, 0.0, 1.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
-    attention = {"words": WORDS, "of_regions": MAPS, "of_words": regions, "reader": "region"}
+def open_with(page: "Page", attention: JSON) -> None:
+    """The first result, whose explanation is this attention."""
     change(
         page,
         "explain",
@@ -72,6 +61,12 @@ def test_regions_and_words_light_each_other(page: "Page") -> None:
     )
     search(page)
     open_first(page)
+
+
+def test_regions_and_words_light_each_other(page: "Page") -> None:
+    regions = [[0.0, 0.9, 0.1], [0.0, 0.0, 1.0], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]
+    attention = {"words": WORDS, "of_regions": MAPS, "of_words": regions, "reader": "region"}
+    open_with(page, attention)
     page.hover(".word:text-is('jacket')")
     assert page.locator(".cell.lit").all_inner_texts() == ["25%", "75%"]
     assert "top right" in page.inner_text("#why .caption") or "upper right" in page.inner_text(
@@ -89,13 +84,7 @@ def test_regions_and_words_light_each_other(page: "Page") -> None:
 
 def test_steps_have_words_and_words_have_places(page: "Page") -> None:
     attention = {"words": WORDS, "of_regions": MAPS, "of_words": [[0.1, 0.9, 0.0]] * 5, "reader": "step"}
-    change(
-        page,
-        "explain",
-        lambda found: found.update(words=WORDS, weights=None, phrases=[], attention=attention),
-    )
-    search(page)
-    open_first(page)
+    open_with(page, attention)
     assert page.locator(".step").count() == 5
     page.click(".step >> nth=1")
     assert "Step 2 reads: “blue” 90%" in page.inner_text("#why .caption")
@@ -183,13 +172,7 @@ def test_more_like_this(page: "Page") -> None:
 
 def test_steps_that_read_words_without_places(page: "Page") -> None:
     attention = {"words": WORDS, "of_regions": None, "of_words": [[0.1, 0.9, 0.0]] * 2, "reader": "step"}
-    change(
-        page,
-        "explain",
-        lambda found: found.update(words=WORDS, weights=None, phrases=[], attention=attention),
-    )
-    search(page)
-    open_first(page)
+    open_with(page, attention)
     page.click(".step >> nth=0")
     assert "Step 1 reads: “blue” 90%" in page.inner_text("#why .caption")
     assert page.locator("#overlay > *").count() == 0
@@ -231,13 +214,7 @@ CROP = [0.25, 0.1, 0.75, 0.9]
 @pytest.mark.parametrize("reader", ["region", "step"])
 def test_attention_lies_over_the_part_that_the_model_saw(page: "Page", reader: str) -> None:
     attention = {"words": WORDS, "of_regions": MAPS, "of_words": None, "reader": reader, "crop": CROP}
-    change(
-        page,
-        "explain",
-        lambda found: found.update(words=WORDS, weights=None, phrases=[], attention=attention),
-    )
-    search(page)
-    open_first(page)
+    open_with(page, attention)
     page.hover(".word >> nth=0")
     page.wait_for_function("() => document.querySelector('.picture img').naturalWidth > 0")
     image = page.locator(".picture img").bounding_box()

@@ -12,7 +12,6 @@ from PIL import Image
 from limner.client import Client
 from limner.data.images import decode, encoded_anew, open_rgb
 from limner.search.engine import Engine
-from limner.search.image_files import browser_type
 from limner.search.index import index_pictures
 from limner.search.store import Store
 from limner.server.app import create_app
@@ -183,14 +182,6 @@ def test_a_picture_without_a_thumbnail(engine: Engine, tmp_path: Path) -> None:
     assert client.get(f"/v1/thumbnails/{entry.id}").content.startswith(b"\xff\xd8\xff")
     path.unlink()
     problem(client.get(f"/v1/thumbnails/{entry.id}"), 410)
-
-
-def test_types_by_the_first_bytes() -> None:
-    assert browser_type(b"\0\0\0\x20ftypavif\0\0\0\0") == "image/avif"
-    assert browser_type(b"RIFF\x10\0\0\0WEBPVP8 ") == "image/webp"
-    assert browser_type(b"<svg xmlns=") is None
-    assert browser_type(b"<html>") is None
-    assert browser_type(b"") is None
 
 
 def test_a_process_that_has_too_many_files_open(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,7 @@ from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from limner.wire import Answer, Attention, Explanation, Hit
-from tests.search.fake import answer_of, hit_of
-from tests.search.test_engine import calibration
+from tests.search.fake import answer_of, calibration, hit_of
 from tests.server.serving import COUNT, HOME, base64_of, problem
 
 
@@ -399,7 +398,7 @@ def test_a_threshold_that_cannot_be_used_is_not_told(
     unusable: dict[str, str], told: list[float | None], engine: Engine
 ) -> None:
     # a calibrated model; without any, `test_http_answers_as_the_library` has null for both
-    engine.calibration = calibration(1.0).replace(unusable=unusable)
+    engine.calibration = calibration(threshold=1.0).replace(unusable=unusable)
     with TestClient(create_app(Store(engine))) as client:
         answer = client.post("/v1/search", json={"text": "a red coat"}).json()
         assert [answer["good"], answer["threshold"]] == told

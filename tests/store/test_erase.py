@@ -241,12 +241,7 @@ def test_the_owners_files_stay(tmp_path: Path) -> None:
     files = store_of(tmp_path / "store", some)
     Uploads.claim(uploads, files)
     told: list[Any] = []
-    report = erase(
-        files,
-        [one.entry.id for one in some],
-        uploads=uploads,
-        audit=Log(files, told),
-    )
+    report = erase(files, [one.entry.id for one in some], uploads=uploads, audit=Log(files, told))
     assert (report.uploads, report.audit_lines, report.left) == (1, 5, 0)
     assert [path.exists() for path in paths] == [False, True, True]
     # a refused request may have been told that name

@@ -155,11 +155,7 @@ def test_by_its_key_nothing_is_left_of_a_sentence(rows: int, share: float, seed:
     needles = [
         needle
         for text in gone
-        for needle in (
-            text.encode(),
-            Sentence(text).id.encode(),
-            Encoder().encode_texts([text])[0].tobytes(),
-        )
+        for needle in (text.encode(), Sentence(text).id.encode(), Encoder().encode_texts([text])[0].tobytes())
     ]
     assert {needle for _, needle in left_of(files.folder, needles)} == set(needles)
     # keys of pictures beside those of sentences, and one of neither

@@ -14,12 +14,9 @@ import torch
 import limner
 from limner.data.records import Dataset
 from limner.errors import StoreError
-from limner.evaluation.calibration import Calibration
 from limner.inference.calibration import write_calibration
-from limner.inference.calibration_file import RunCalibration
 from limner.inference.checkpoint import SELECTED_ON, TRAINED_ON, read_checkpoint, write_checkpoint
 from limner.search.repair import repair
-from limner.search.store import Store
 from limner.store import kept_model
 from limner.store.calibration import write_store_calibration
 from limner.store.erase import erase
@@ -29,6 +26,7 @@ from limner.store.verify import verify
 from limner.training.log import EpochEnded, Event
 from limner.training.loop import train
 from tests.going_on import going_on
+from tests.search.fake import calibration
 from tests.toy import toy_recipe
 
 QUERY = "a red square on white"
@@ -268,24 +266,6 @@ def test_killed_while_the_model_is_kept(run: Path, pictures: list[Path], tmp_pat
     found(store)
 
 
-def calibration(store: Store, threshold: float) -> RunCalibration:
-    model = store.engine.encoder
-    return RunCalibration(
-        fingerprint=model.fingerprint,
-        checkpoint="stage-2.safetensors",
-        data="folder:toys",
-        split="val",
-        split_fingerprint="a",
-        images=7,
-        sentences=14,
-        reranked=0,
-        threshold=threshold,
-        embedding=Calibration(of_score=1.0, of_lead=0.0, offset=0.0, floor=0.0, right=9, wrong=9),
-        reliability={},
-        versions={},
-    )
-
-
 def threshold(store: Path) -> float | None:
     made = limner.open_store(store, device="cpu").engine.calibration
     return None if made is None else made.threshold
@@ -297,16 +277,18 @@ def test_the_calibration_of_the_store_then_the_run_then_the_kept_one(
     limner.index(run, tmp_path / "first", pictures)
     opened = limner.open_store(tmp_path / "first", device="cpu")
     assert threshold(tmp_path / "first") is None
-    write_calibration(run, calibration(opened, 0.1))
+    write_calibration(run, calibration(opened.files.fingerprint, threshold=0.1))
     # of the run, which was calibrated after the store was made
     assert threshold(tmp_path / "first") == 0.1
     limner.index(run, tmp_path / "second", pictures)
-    write_calibration(run, calibration(opened, 0.2))
+    write_calibration(run, calibration(opened.files.fingerprint, threshold=0.2))
     assert threshold(tmp_path / "second") == 0.2
     shutil.rmtree(run)
     # as it was when the store was made
     assert (threshold(tmp_path / "first"), threshold(tmp_path / "second")) == (None, 0.1)
-    write_store_calibration(opened.files, calibration(opened, 0.3).replace(split="store"))
+    write_store_calibration(
+        opened.files, calibration(opened.files.fingerprint, threshold=0.3).replace(split="store")
+    )
     assert threshold(tmp_path / "first") == 0.3
 
 

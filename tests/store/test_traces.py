@@ -33,11 +33,7 @@ def test_finds_what_is_there(
     assert found_in(traces, content) == {trace for trace in traces.kinds if trace in content}
 
 
-@given(
-    start=st.integers(0, 150),
-    length=st.integers(SHORTEST, 64),
-    chunk=st.sampled_from([16, 64, 100]),
-)
+@given(start=st.integers(0, 150), length=st.integers(SHORTEST, 64), chunk=st.sampled_from([16, 64, 100]))
 @settings(deadline=None, max_examples=30)
 def test_across_the_parts_of_a_file(
     start: int, length: int, chunk: int, tmp_path_factory: pytest.TempPathFactory

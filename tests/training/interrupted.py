@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -147,15 +148,8 @@ def in_processes(count: int, *arguments: str, cache: Path) -> subprocess.Complet
 
 def in_torchrun(*arguments: str, cache: Path) -> subprocess.CompletedProcess[str]:
     """Run `torchrun ARGUMENTS` with two processes."""
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        *arguments,
-    ]
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+    command = [sys.executable, *torchrun, *arguments]
     environment = {
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[2]),
@@ -177,6 +171,7 @@ from limner.training.recipe import Recipe
 from tests.toy import toy_dataset
 
 _, pictures, out, recipe, kill_at = sys.argv
+# WATCHED
 
 
 def listen(event):
@@ -192,12 +187,26 @@ train(
 """
 
 
+_SAVED = """
+import torch
+
+
+def saved(value):
+    torch.save(value, f"{out}-{os.environ['RANK']}.pt")
+
+
+"""
+
+
 def train_together(
-    processes: int, toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str = ""
+    processes: int, toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str = "", watched: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Train, or go on with it, in so many processes, which are all killed behind a "stage epoch step"."""
+    """Train, or go on with it, in so many processes, which are all killed behind a "stage epoch step".
+
+    `watched`: a program that runs before, and may take `saved(VALUE)` to leave what `left_by` reads.
+    """
     script = out.with_name("sharded.py")
-    script.write_text(_SCRIPT, encoding="utf-8")
+    script.write_text(_SCRIPT.replace("# WATCHED\n", _SAVED + watched if watched else ""), encoding="utf-8")
     return in_processes(
         processes,
         *(str(script), str(toys.records[0].image.parent), str(out), recipe.model_dump_json(), kill_at),
@@ -205,7 +214,15 @@ def train_together(
     )
 
 
-def trained_together(processes: int, toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str = "") -> None:
+def trained_together(
+    processes: int, toys: Dataset, recipe: Recipe, out: Path, *, kill_at: str = "", watched: str = ""
+) -> None:
     """The same, and expect them to come to the end, or to be killed."""
-    done = train_together(processes, toys, recipe, out, kill_at=kill_at)
+    done = train_together(processes, toys, recipe, out, kill_at=kill_at, watched=watched)
     assert bool(done.returncode) == bool(kill_at), done.stderr
+
+
+def left_by(out: Path) -> tuple[Any, Any]:
+    """What each of two processes has saved last."""
+    one, other = (torch.load(f"{out}-{rank}.pt", weights_only=True) for rank in (0, 1))
+    return one, other

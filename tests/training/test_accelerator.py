@@ -85,11 +85,7 @@ def test_recorded_steps_learn_as_the_usual_ones(toys: Dataset, tmp_path: Path) -
     found = []
     for recorded in (False, True):
         out = train(
-            chosen,
-            toys.split("train"),
-            toys.split("val"),
-            tmp_path / str(recorded),
-            cuda_graphs=recorded,
+            chosen, toys.split("train"), toys.split("val"), tmp_path / str(recorded), cuda_graphs=recorded
         )
         found.append([row["loss"] for row in _rows(out)])
     assert found[0] == pytest.approx(found[1], rel=1e-3)
@@ -120,11 +116,7 @@ def test_recorded_steps_clip_by_the_gradients_of_their_own_losses(
         clip_gradients(module, largest, accelerator)
 
     monkeypatch.setattr(loop, "clip_gradients", clipped)
-    arguments = (
-        toy_recipe().replace(stages=(first, second)),
-        toys.split("train"),
-        toys.split("val"),
-    )
+    arguments = (toy_recipe().replace(stages=(first, second)), toys.split("train"), toys.split("val"))
     found = []
     for recorded in (False, True):
         train(*arguments, tmp_path / str(recorded), cuda_graphs=recorded)

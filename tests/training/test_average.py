@@ -22,12 +22,7 @@ from limner.training.loop import train
 from limner.training.recipe import Recipe
 from tests import towers
 from tests.toy import toy_mnil, toy_recipe, toy_reranking
-from tests.training.interrupted import (
-    STATE,
-    in_two_processes,
-    same_run,
-    stopped_and_resumed,
-)
+from tests.training.interrupted import STATE, in_two_processes, same_run, stopped_and_resumed
 
 
 def averaged(recipe: Recipe, **values: Any) -> Recipe:

@@ -16,10 +16,11 @@ from tests.toy import toy_identity_aware
 from tests.training.interrupted import (
     STATE,
     KilledError,
-    in_two_processes,
     killed_and_resumed,
+    left_by,
     same_run,
     stopped_and_resumed,
+    trained_together,
 )
 
 
@@ -86,44 +87,27 @@ def test_the_buffers_begin_with_the_features_of_the_network(
     assert set(image_groups.tolist()) == set(text_groups.tolist())
 
 
-_TWO = """
-import sys
-from pathlib import Path
-import torch
+_UPDATES = """
 from limner.losses.cmce import CMCELoss
-from limner.training.loop import train
-from limner.training.recipe import Recipe
-from tests.toy import toy_dataset
-import os
 
-torch.set_num_threads(1)
-rank = os.environ["RANK"]
-plain = CMCELoss.update
-seen = []
+plain, seen = CMCELoss.update, []
+
 
 def update(self, images, texts, groups):
     plain(self, images, texts, groups)
     seen.append(len(groups))
-    torch.save((self.images, self.texts, seen), f"{sys.argv[2]}-{rank}.pt")
+    saved((self.images, self.texts, seen))
+
 
 CMCELoss.update = update
-recipe = Recipe.model_validate_json(sys.argv[3])
-data = toy_dataset(Path(sys.argv[1]))
-train(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), cpu=True)
 """
 
 
 def test_two_processes_hold_the_same_rows(toys: Dataset, tmp_path: Path) -> None:
     recipe = toy_identity_aware()
     recipe = recipe.replace(stages=recipe.stages[:1])
-    script = tmp_path / "two.py"
-    script.write_text(_TWO)
-    done = in_two_processes(
-        *(str(script), str(toys.records[0].image.parent), str(tmp_path / "run"), recipe.model_dump_json()),
-        cache=tmp_path / "cache",
-    )
-    assert done.returncode == 0, done.stderr
-    one, other = (torch.load(tmp_path / f"run-{rank}.pt", weights_only=True) for rank in (0, 1))
+    trained_together(2, toys, recipe, tmp_path / "run", watched=_UPDATES)
+    one, other = left_by(tmp_path / "run")
     assert torch.equal(one[0], other[0])
     assert torch.equal(one[1], other[1])
     assert set(one[2]) == {8}  # the whole batch, not a process's half

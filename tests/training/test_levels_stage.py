@@ -18,12 +18,7 @@ from limner.training.objective import Objective, TrainingBatch
 from limner.training.prepare import prepare
 from limner.training.recipe import Recipe
 from tests.toy import toy_hgan, toy_recipe
-from tests.training.interrupted import (
-    in_two_processes,
-    killed_and_resumed,
-    same_run,
-    stopped_and_resumed,
-)
+from tests.training.interrupted import killed_and_resumed, same_run, stopped_and_resumed, trained_together
 
 
 @pytest.mark.parametrize("kill_at", [2, 4, 6, 9])
@@ -82,9 +77,7 @@ def test_words_phrases_and_groups_of_a_step_belong_together(
     assert {batch.images.dtype for batch in steps} == {torch.float16, torch.uint8}
 
 
-def test_words_of_a_picture_that_stands_once_are_those_of_each_row(
-    toys: Dataset,
-) -> None:
+def test_words_of_a_picture_that_stands_once_are_those_of_each_row(toys: Dataset) -> None:
     data = prepare(toy_hgan(), toys.split("train"), toys.split("val"))
     objective, losses = data.objective.eval(), toy_hgan().stages[0].losses
     objective.use(losses)
@@ -109,10 +102,7 @@ def test_a_stage_of_the_sentence_level_alone_learns_nothing_of_the_others(
 ) -> None:
     one = toy_hgan()
     first = one.stages[0]
-    recipe = one.replace(
-        model=one.model.replace(levels=()),
-        stages=(first.without_losses(Levels),),
-    )
+    recipe = one.replace(model=one.model.replace(levels=()), stages=(first.without_losses(Levels),))
     out = train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", cpu=True)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert "word" not in rows[0]
@@ -162,30 +152,10 @@ def test_what_is_frozen_is_there_and_leaves_something_to_learn() -> None:
     assert "nothing is left to learn" in refused(recipe, frozen=everything, losses=whole)
 
 
-_TWO = """
-import sys
-from pathlib import Path
-from limner.training.loop import train
-from limner.training.recipe import Recipe
-from tests.toy import toy_dataset
-
-recipe = Recipe.model_validate_json(sys.argv[3])
-data = toy_dataset(Path(sys.argv[1]))
-train(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), cpu=True)
-"""
-
-
 def test_two_processes_train_a_network_that_the_losses_reach_in_part(toys: Dataset, tmp_path: Path) -> None:
     recipe = toy_hgan()
     first = recipe.stages[0].with_losses(Levels(phrase=0))
-    script = tmp_path / "two.py"
-    script.write_text(_TWO)
-    done = in_two_processes(
-        *(str(script), str(toys.records[0].image.parent), str(tmp_path / "run")),
-        recipe.replace(stages=(first,)).model_dump_json(),
-        cache=tmp_path / "cache",
-    )
-    assert done.returncode == 0, done.stderr
+    trained_together(2, toys, recipe.replace(stages=(first,)), tmp_path / "run")
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) == first.epochs
     assert np.isfinite([row["loss"] for row in rows]).all()

@@ -120,8 +120,7 @@ def test_word_vectors_of_a_file_begin_the_table_and_limit_the_words(people: Data
 
 def test_captions_without_blanks_between_words_are_refused_before_training(people: Dataset) -> None:
     chinese = _changed(
-        people,
-        [replace(record, sentences=("一个穿红色大衣的男人",)) for record in people.records],
+        people, [replace(record, sentences=("一个穿红色大衣的男人",)) for record in people.records]
     )
     assert check_dataset(chinese, open_images=False).sound  # a recipe with a sub-word tokenizer reads them
     with pytest.raises(DataError, match=r"3 of 3 training captions are .* e\.g\. '一个穿红色大衣的男人'"):

@@ -60,10 +60,7 @@ EMBEDDING = DualPathSettings().parts()
             Recipe,
             {
                 "name": "r",
-                "stages": [
-                    {"name": "a"},
-                    {"name": "b", "losses": [{"kind": "instance", "bias": True}]},
-                ],
+                "stages": [{"name": "a"}, {"name": "b", "losses": [{"kind": "instance", "bias": True}]}],
             },
             "stages 'a' and 'b' share what losses.instance learns, so its bias",
         ),

@@ -20,10 +20,11 @@ from limner.training.rerank_stage import Candidates
 from tests.toy import toy_recipe, toy_reranking
 from tests.training.interrupted import (
     KilledError,
-    in_two_processes,
     killed_and_resumed,
+    left_by,
     same_run,
     stopped_and_resumed,
+    trained_together,
 )
 
 
@@ -123,35 +124,25 @@ def test_without_stage_1_pairs_are_random_and_everything_is_ranked(toys: Dataset
 
 
 def test_two_processes_end_with_one_matcher(toys: Dataset, tmp_path: Path) -> None:
-    script = tmp_path / "two.py"
-    script.write_text(_TWO)
-    folder = str(toys.records[0].image.parent)
-    arguments = (str(script), folder, str(tmp_path / "run"), toy_reranking().model_dump_json())
-    result = in_two_processes(*arguments, cache=tmp_path / "cache")
-    assert result.returncode == 0, result.stderr[-3000:]
-    one, other = (torch.load(f"{tmp_path / 'run'}-{rank}.pt") for rank in (0, 1))
+    trained_together(2, toys, toy_reranking(), tmp_path / "run", watched=_LEARNT)
+    one, other = left_by(tmp_path / "run")
     assert one.keys() == other.keys()
     for name, tensor in one.items():
         assert torch.equal(tensor, other[name]), name
 
 
-_TWO = """
-import os
-import sys
-from pathlib import Path
-import torch
-import limner.training.loop as loop
-from limner.training.recipe import Recipe
-from tests.toy import toy_dataset
+_LEARNT = """
+from limner.training import loop
 
-torch.set_num_threads(1)
-recipe = Recipe.model_validate_json(sys.argv[3])
-data = toy_dataset(Path(sys.argv[1]))
-Path(sys.argv[2]).mkdir(exist_ok=True)
-training = loop._Training(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), lambda event: None, True)
-training.run()
-learnt = {name: value for name, value in training.model.cross_encoder.named_parameters()}
-torch.save(learnt, f"{sys.argv[2]}-{os.environ['RANK']}.pt")
+plain = loop._Training.run
+
+
+def run(self):
+    plain(self)
+    saved({name: value.detach() for name, value in self.model.cross_encoder.named_parameters()})
+
+
+loop._Training.run = run
 """
 
 

@@ -27,10 +27,11 @@ from limner.training.sentence_features import sentence_features
 from tests.toy import toy_mnil, toy_recipe
 from tests.training.interrupted import (
     STATE,
-    in_two_processes,
     killed_and_resumed,
+    left_by,
     same_run,
     stopped_and_resumed,
+    trained_together,
 )
 
 
@@ -273,44 +274,27 @@ def test_pairs_that_may_be_irrelevant_are_refused(toys: Dataset, tmp_path: Path)
         train(recipe, short, data.split("val"), tmp_path / "run", cpu=True)
 
 
-_TWO = """
-import os
-import sys
-from pathlib import Path
-import torch
-from limner.training.loop import train
-from limner.training.recipe import Recipe
+_PUSHES = """
 from limner.losses.sextuple import EmbeddingQueue
-from tests.toy import toy_dataset
 
-torch.set_num_threads(1)
-rank = os.environ["RANK"]
-plain = EmbeddingQueue.push
-seen = []
+plain, seen = EmbeddingQueue.push, []
+
 
 def push(self, images, texts, pictures, sentences):
     plain(self, images, texts, pictures, sentences)
     seen.append(len(pictures))
-    torch.save((self.state_dict(), seen), f"{sys.argv[2]}-{rank}.pt")
+    saved((self.state_dict(), seen))
+
 
 EmbeddingQueue.push = push
-recipe = Recipe.model_validate_json(sys.argv[3])
-data = toy_dataset(Path(sys.argv[1]))
-train(recipe, data.split("train"), data.split("val"), Path(sys.argv[2]), cpu=True)
 """
 
 
 def test_two_processes_hold_the_same_queue(toys: Dataset, tmp_path: Path) -> None:
     recipe = toy_mnil()
     recipe = recipe.replace(stages=recipe.stages[:1])
-    script = tmp_path / "two.py"
-    script.write_text(_TWO)
-    done = in_two_processes(
-        *(str(script), str(toys.records[0].image.parent), str(tmp_path / "run"), recipe.model_dump_json()),
-        cache=tmp_path / "cache",
-    )
-    assert done.returncode == 0, done.stderr
-    one, other = (torch.load(tmp_path / f"run-{rank}.pt", weights_only=True) for rank in (0, 1))
+    trained_together(2, toys, recipe, tmp_path / "run", watched=_PUSHES)
+    one, other = left_by(tmp_path / "run")
     for name, tensor in one[0].items():
         assert torch.equal(tensor, other[0][name]), name
     assert one[1][-1] == 8  # the whole batch, not a process's half

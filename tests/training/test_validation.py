@@ -127,11 +127,7 @@ def test_it_is_in_fp32_on_a_cpu_whatever_the_steps_compute_in(
         spy(module, "validate_reranked", lambda _, reranker, *more: validated.append(reranker.precision))
     spy(stage_module, "validate", lambda _, encoding, *more: validated.append(encoding.precision))
     # embeddings that a reranker's validation begins with
-    spy(
-        EmbeddingStage,
-        "_encoding",
-        lambda _, precision: validated.append(precision),
-    )
+    spy(EmbeddingStage, "_encoding", lambda _, precision: validated.append(precision))
     spy(
         stage_module,
         "cached_views",

@@ -162,7 +162,7 @@ def test_faults_of_rows_are_found(tmp_path: Path) -> None:
     write_table(tmp_path / "val.parquet", [row(3, pid=1)])
     report = check_dataset(open_dataset(f"parquet:{tmp_path}"))
     assert {problem.kind for problem in report.problems} == {
-        *("unreadable-picture", "empty-caption", "identity-across-splits", "split-missing"),
+        *("unreadable-picture", "empty-caption", "identity-across-splits", "split-missing")
     }
 
 

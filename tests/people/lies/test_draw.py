@@ -114,11 +114,7 @@ def test_a_lie_is_false_and_differs_in_what_it_says_alone(cases: list[tuple[Port
 
 
 def test_every_kind_says_what_it_is_about(cases: list[tuple[Portrait, Case]]) -> None:
-    about = {
-        "negation": {"absence"},
-        "count": {"bags"},
-        "left/right": {"side"},
-    }
+    about = {"negation": {"absence"}, "count": {"bags"}, "left/right": {"side"}}
     for _, case in cases:
         names = {name for name, _ in _claims(case.true.text) ^ _claims(case.false.text)}
         if case.kind in about:
