@@ -19,7 +19,8 @@ from benchmarks.measuring import paired, publish_pairs, sized
 from limner.data.readers import open_dataset
 from limner.search.graph import Graph
 from limner.search.store import open_store
-from limner.store.snapshot import Columns, Snapshot
+from limner.store.columns import Columns
+from limner.store.snapshot import Snapshot
 from limner.store.vectors import Vectors
 
 ROWS = sized(100_000, 5_000)

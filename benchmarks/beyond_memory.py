@@ -36,8 +36,9 @@ from limner.search.engine import Engine
 from limner.search.foreign_vectors import ForeignModel
 from limner.search.query_vectors import PreparedRequest
 from limner.store import scratch
+from limner.store.columns import Columns
 from limner.store.files import StoreFiles
-from limner.store.snapshot import Columns, Snapshot
+from limner.store.snapshot import Snapshot
 from limner.store.vectors import Vectors
 
 DIM, AT_ONCE = 512, 50_000

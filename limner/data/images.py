@@ -129,6 +129,28 @@ def is_picture_name(name: str) -> bool:
     return ending in SUFFIXES or (ending in heif.SUFFIXES and heif.has_heif())
 
 
+# by the bytes and not by the name, which may say anything. TIFF is missing: of the browsers only Safari shows it
+_SIGNS = (
+    (b"\xff\xd8\xff", 0, "image/jpeg"),
+    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
+    (b"GIF87a", 0, "image/gif"),
+    (b"GIF89a", 0, "image/gif"),
+    (b"WEBP", 8, "image/webp"),
+    (b"ftypavif", 4, "image/avif"),
+    (b"BM", 0, "image/bmp"),
+)
+"""First bytes of the files that browsers show: the bytes, their offset, and the media type."""
+
+
+def browser_type(beginning: bytes) -> str | None:
+    """Tell the media type of a file by its first bytes; None if no browser shows it.
+
+    >>> browser_type(bytes([0xFF, 0xD8, 0xFF, 0xE0]))
+    'image/jpeg'
+    """
+    return next((kind for sign, at, kind in _SIGNS if beginning.startswith(sign, at)), None)
+
+
 def open_header(file: io.BytesIO | io.BufferedReader, most: int) -> Image.Image:
     """Read the header of a picture file: its pixels are decoded when they are asked for.
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from limner.data.heif import SUFFIXES as HEIF
 from limner.data.heif import has_heif, is_heif
-from limner.data.images import SUFFIXES, is_picture_name
+from limner.data.images import SUFFIXES, browser_type, is_picture_name
 from limner.errors import DataError, install_hint
-from limner.search.image_files import browser_type
 
 _RAW = frozenset(
     {

@@ -6,32 +6,11 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from limner.data.images import encoded_anew, thumbnail
+from limner.data.images import browser_type, encoded_anew, thumbnail
 from limner.errors import ChangedPictureError
 from limner.store.entry import StoredImage
 
-# by the bytes and not by the name, which may say anything. TIFF is missing: of the browsers only Safari shows it
-_SIGNS = (
-    (b"\xff\xd8\xff", 0, "image/jpeg"),
-    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
-    (b"GIF87a", 0, "image/gif"),
-    (b"GIF89a", 0, "image/gif"),
-    (b"WEBP", 8, "image/webp"),
-    (b"ftypavif", 4, "image/avif"),
-    (b"BM", 0, "image/bmp"),
-)
-"""First bytes of the files that browsers show: the bytes, their offset, and the media type."""
-
 _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-
-
-def browser_type(beginning: bytes) -> str | None:
-    """Tell the media type of a file by its first bytes; None if no browser shows it.
-
-    >>> browser_type(bytes([0xFF, 0xD8, 0xFF, 0xE0]))
-    'image/jpeg'
-    """
-    return next((kind for sign, at, kind in _SIGNS if beginning.startswith(sign, at)), None)
 
 
 def open_unchanged(image: StoredImage) -> BinaryIO:

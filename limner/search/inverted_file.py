@@ -100,7 +100,7 @@ class InvertedFile(Proposer):
         left = np.ones(len(lists), bool)
         # another store numbers its rows anew
         if self._snapshot is not None and self._snapshot.store == snapshot.store:
-            same, places = self._snapshot.places_of(snapshot.columns)
+            same, places = self._snapshot.columns.places_of(snapshot.columns)
             lists[same] = self._list_of[places]
             left[same] = False
         return lists, np.flatnonzero(left)

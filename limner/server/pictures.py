@@ -13,11 +13,11 @@ from anyio import CapacityLimiter, to_thread
 from PIL import Image
 from starlette.responses import Response
 
-from limner.data.images import encoded_anew, open_header, quiet, thumbnail
+from limner.data.images import browser_type, encoded_anew, open_header, quiet, thumbnail
 from limner.errors import ChangedPictureError, ImageError
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
-from limner.search.image_files import browser_type, open_unchanged
+from limner.search.image_files import open_unchanged
 from limner.search.query_vectors import PreparedRequest
 from limner.server.answer_forms import kept_for
 from limner.server.problems import RefusedError

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from limner.data.heif import is_heif
+from limner.data.images import browser_type
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.image_files import browser_type
 from limner.search.image_look import facts_of
 from limner.search.index import index_pictures
 from limner.server.problems import RefusedError

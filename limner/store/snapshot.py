@@ -3,8 +3,8 @@
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 
 from limner.conditions import Condition
 from limner.errors import SearchTimeoutError, UnknownPictureError
-from limner.store.digests import SIZE, known, vector_sums
-from limner.store.entry import PictureRow
+from limner.store.columns import Columns
+from limner.store.digests import vector_sums
 from limner.store.metadata_index import MetadataIndex
 from limner.store.path import StorePath
 from limner.store.rows import Reading
@@ -24,96 +24,6 @@ from limner.store.sound import damaged, expect_rows, matrix_of, sound
 from limner.store.vectors import Vectors
 from limner.types import ImageSource
 from limner.wire import Hit, Item, item_values
-
-_DIGEST = f"S{SIZE}"
-_NONE = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Facts of images, row by row in the order of their paths; texts of fixed length without an object for each."""
-
-    ids: np.ndarray
-    sha256: np.ndarray
-    paths: list[str]
-    identities: list[str | None]
-    metadata: list[str]
-    """JSON; images of equal metadata share one text."""
-    taken: np.ndarray
-    """Microseconds by the camera's own clock, NaT where no time is known."""
-    told: np.ndarray
-    """True where somebody told that time, and it is not of the file."""
-    numbers: Int[np.ndarray, " rows"]
-    """Numbers of their bytes: other vectors have other numbers."""
-    sums: Int[np.ndarray, " rows"]
-    """Digests of their vectors (`limner.store.digests.vector_sums`)."""
-    digests: np.ndarray
-    """Digests of the rows."""
-
-    @classmethod
-    def of(cls, rows: Iterable[PictureRow]) -> "Columns":
-        """Order rows by path."""
-        # column by column as they come: a hundred thousand rows would make Python's collector look at each many times
-        ids, hashes, paths, times, told, identities, metadata, numbers, sums, digests = columns = [
-            list[Any]() for _ in range(10)
-        ]
-        texts: dict[str, str] = {}
-        for row in rows:
-            ids.append(row.id)
-            hashes.append(row.sha256)
-            paths.append(row.path)
-            times.append(row.taken)
-            told.append(row.taken_told is not None)
-            identities.append(row.identity)
-            metadata.append(texts.setdefault(row.metadata, row.metadata))
-            numbers.append(row.number)
-            sums.append(row.vector_sum)
-            digests.append(row.digest)
-        order = sorted(range(len(paths)), key=paths.__getitem__)
-        ids, hashes, paths, times, told, identities, metadata, numbers, sums, digests = (
-            [column[place] for place in order] for column in columns
-        )
-        known = np.array([time is not None for time in times], bool)
-        taken = np.array([time or 0 for time in times], np.int64).astype("datetime64[us]")
-        return cls(
-            ids=np.array(ids, "S32"),
-            sha256=np.array(hashes, "S64"),
-            paths=paths,
-            identities=identities,
-            metadata=metadata,
-            taken=np.where(known, taken, np.datetime64("NaT", "us")),
-            told=np.array(told, bool),
-            numbers=np.array(numbers, np.int64),
-            sums=np.array(sums, np.int64),
-            digests=np.array(digests, _DIGEST),
-        )
-
-    def followed(self, folder: StorePath, reading: Reading) -> "Columns":
-        """Facts of the images that there are now: of those whose digest is here only the digest is read."""
-        stored = reading.digests()
-        digests = np.array(known(stored.values()), _DIGEST)
-        # half of a digest finds its row, for numpy sorts numbers fastest; the whole tells
-        same, held = _found(*(some.view("<i8")[::2] for some in (self.digests, digests)))
-        ids = list(stored)
-        # by a key that is damaged no change finds its row
-        keys = np.array(ids, object)[same] == self.ids[held].astype(str)
-        same, held = (rows[(digests[same] == self.digests[held]) & keys] for rows in (same, held))
-        fresh = np.delete(np.arange(len(ids)), same).tolist()
-        new = Columns.of(sound(folder, reading.pictures([ids[place] for place in fresh])))
-        # in their own order, which the sort finds fast
-        held.sort()
-        paths = [self.paths[row] for row in held.tolist()] + new.paths
-        order = np.array(sorted(range(len(paths)), key=paths.__getitem__), np.int64)
-
-        def merged(own: Any, others: Any) -> Any:
-            if isinstance(own, np.ndarray):
-                return np.concatenate([own[held], others])[order]
-            both = [own[row] for row in held.tolist()] + others
-            return [both[place] for place in order.tolist()]
-
-        return Columns(
-            **{one.name: merged(getattr(self, one.name), getattr(new, one.name)) for one in fields(self)}
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,16 +49,11 @@ class Snapshot:
         Raises `StoreError` for rows that are damaged, and where there is no room for the file.
         """
         state = reading.state("pictures")
-        if before is None:
-            columns, known_vectors, same, held = (
-                Columns.of(sound(folder, reading.pictures())),
-                None,
-                _NONE,
-                _NONE,
-            )
-        else:
-            columns, known_vectors = before.columns.followed(folder, reading), before.vectors
-            same, held = before.places_of(columns)
+        own, known_vectors = (Columns.of(()), None) if before is None else (before.columns, before.vectors)
+        columns = (
+            Columns.of(sound(folder, reading.pictures())) if before is None else own.followed(folder, reading)
+        )
+        same, held = own.places_of(columns)
         expect_rows(folder, columns.digests.tolist(), state.rows, state.total)
         fresh = np.delete(np.arange(len(columns.numbers)), same)
         vectors = Vectors.following(known_vectors, dim, same, held, fresh)
@@ -161,13 +66,6 @@ class Snapshot:
         if known_vectors is not None:
             vectors.take_codes(known_vectors, same, held)
         return cls(vectors, columns, _state(state.rows, state.total), state.version, store)
-
-    def places_of(self, others: Columns) -> tuple[Int[np.ndarray, " same"], Int[np.ndarray, " same"]]:
-        """Find which rows have the vector of a row here, and where those are."""
-        same, held = _found(self.columns.numbers, others.numbers)
-        # an older copy that was put back gives numbers anew that other vectors have here
-        right = others.sums[same] == self.columns.sums[held]
-        return same[right], held[right]
 
     @property
     def matrix(self) -> Float[np.ndarray, "images dim"]:
@@ -313,19 +211,6 @@ class Snapshot:
             if before is not None:
                 holds &= taken < np.datetime64(before.replace(tzinfo=None))
         return np.flatnonzero(holds)
-
-
-def _found(
-    own: Int[np.ndarray, " rows"], asked: Int[np.ndarray, " asked"]
-) -> tuple[Int[np.ndarray, " same"], Int[np.ndarray, " same"]]:
-    """Which of the numbers that are asked for are here, and where."""
-    if not len(own):
-        return _NONE, _NONE
-    order = np.argsort(own)
-    # searchsorted answers len(own) for a number above all of them; the comparison finds such rows out
-    places = order[np.minimum(np.searchsorted(own, asked, sorter=order), len(own) - 1)]
-    same = np.flatnonzero(own[places] == asked)
-    return same, places[same]
 
 
 def without(rows: Int[np.ndarray, " rows"], some: Sequence[int]) -> Int[np.ndarray, " left"]:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from limner.data.images import browser_type
 from limner.errors import ChangedPictureError
-from limner.search.image_files import browser_type, open_unchanged, shown_bytes, small_bytes
+from limner.search.image_files import open_unchanged, shown_bytes, small_bytes
 from limner.store.entry import StoredImage
 from tests.search.fake import draw
 

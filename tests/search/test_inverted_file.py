@@ -16,9 +16,10 @@ from limner.search.engine import Engine
 from limner.search.inverted_file import DEPTHS, InvertedFile, spherical_kmeans
 from limner.search.store_info import store_info
 from limner.store import scratch
+from limner.store.columns import Columns
 from limner.store.entry import PictureRow, StoredImage
 from limner.store.files import StoreFiles
-from limner.store.snapshot import Columns, Snapshot
+from limner.store.snapshot import Snapshot
 from limner.store.vectors import Vectors
 from tests.search.fake import DIM, FakeEncoder, unit, vectors_of
 

@@ -40,7 +40,8 @@ VALUES: dict[str, str] = {
 
 COLUMNS: dict[str, str] = {
     "pictures": (
-        "id path sha256 size mtime taken identity metadata number vector_sum thumbnail_digest regions_digest digest"
+        "id path sha256 size mtime taken_read taken_told identity metadata number vector_sum"
+        " thumbnail_digest regions_digest digest"
     ),
     "sentences": "id text path vector_sum digest vector",
     "vectors": "vector",

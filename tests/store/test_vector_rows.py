@@ -18,11 +18,12 @@ from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.inverted_file import InvertedFile
 from limner.store import scratch, vector_rows, vectors
+from limner.store.columns import Columns
 from limner.store.entry import StoredImage, key_of
 from limner.store.files import StoreFiles
 from limner.store.int8_codes import Int8Codes
 from limner.store.scratch import ScratchFile
-from limner.store.snapshot import Columns, Snapshot
+from limner.store.snapshot import Snapshot
 from limner.store.sqlite_transactions import SqliteReading
 from limner.store.vectors import Vectors
 from tests.search.fake import DIM, FakeEncoder, unit
