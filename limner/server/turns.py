@@ -68,3 +68,5 @@ class Turns:
             finally:
                 self._waiting -= 1
                 self._first -= first
+                # one that was given up may have kept others waiting
+                self._changed.notify_all()
