@@ -39,8 +39,7 @@ class CheckpointError(LimnerError):
 
 StoreTrouble = Literal["missing", "forbidden", "disk", "full", "damaged", "model", "busy", "other"]
 """Causes of a `StoreError`: the folder is not there, the system forbids it, the disk or network fails, the disk is
-full, what lies there is damaged, it is a store of another model, another process or
-thread writes, anything else."""
+full, what lies there is damaged, it is a store of another model, another process or thread writes, anything else."""
 
 
 class StoreError(LimnerError):

@@ -38,7 +38,7 @@ _RAW = frozenset(
 _OTHERS = frozenset(
     {*(".eps", ".exr", ".hdr", ".ico", ".jxl", ".jxr", ".psd", ".svg", ".tga", ".xcf"), *HEIF}
 )
-# of Synology, QNAP, Windows, Linux, macOS, WhatsApp's and Lightroom's previews; by name, whatever its case
+# of Synology, QNAP, Windows, Linux, macOS and Lightroom; by name, whatever its case
 _FOREIGN = (
     *("@eadir", "#recycle", "#snapshot", "@recycle", "@recently-snapshot", "$recycle.bin", "recycler"),
     *("system volume information", "lost+found", "__macosx", "thumbnails", "*.lrdata"),
@@ -47,7 +47,7 @@ _FOREIGN = (
 _LIBRARIES = ("*.photoslibrary", "*.photolibrary", "*.migratedphotolibrary", "*.aplibrary")
 _ORIGINALS = ("originals", "masters")
 
-IGNORED = ".limnerignore"
+_IGNORED = ".limnerignore"
 """File of patterns of what is left out of its folder."""
 
 _LONGEST = 12
@@ -97,8 +97,8 @@ def find_pictures(paths: Iterable[str | Path], exclude: Sequence[str] = ()) -> F
         top = os.path.abspath(path)  # noqa: PTH100
         rules = [(top, pattern) for pattern in exclude]
         for folder, folders, names in os.walk(top, onerror=unlisted):
-            if IGNORED in names:
-                rules += [(folder, pattern) for pattern in _patterns(Path(folder) / IGNORED)]
+            if _IGNORED in names:
+                rules += [(folder, pattern) for pattern in _patterns(Path(folder) / _IGNORED)]
             kept = []
             for name in sorted(name for name in folders if not name.startswith(".")):
                 reason = _excluded(f"{folder}/{name}", rules) or _reason(folder, name)

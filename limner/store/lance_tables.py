@@ -124,22 +124,7 @@ def to_arrow(name: str, rows: Sequence[tuple[Any, ...]]) -> Any:
     import pyarrow as pa  # an extra
 
     text, whole, content = pa.string(), pa.int64(), pa.large_binary()
-    facts = (
-        text,
-        text,
-        text,
-        whole,
-        whole,
-        whole,
-        whole,
-        text,
-        text,
-        whole,
-        whole,
-        content,
-        content,
-        content,
-    )
+    facts = (*3 * (text,), *4 * (whole,), text, text, whole, whole, *3 * (content,))
     columns = {
         "pictures": zip(PictureRow._fields, facts, strict=True),
         "contents": zip(("number", "vector", "thumbnail", "regions"), (whole, *3 * (content,)), strict=True),

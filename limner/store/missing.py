@@ -29,6 +29,9 @@ def doubt(gone: Sequence[str], total: int) -> str | None:
             # the first one that is away
             whole = [one for one in folder.parents if is_gone(str(one))]
             return f"the folder {whole[-1] if whole else folder} is not there"
-        if folder.is_dir() and not any(folder.iterdir()):
-            return f"the folder {folder} is empty"
+        try:
+            if not any(folder.iterdir()):
+                return f"the folder {folder} is empty"
+        except OSError as error:
+            return f"the folder {folder} cannot be listed ({error.strerror})"
     return "that is more than a tenth of the store" if _MANY * len(gone) > total else None

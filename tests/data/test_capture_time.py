@@ -120,7 +120,7 @@ def test_texts_of_a_png(tmp_path: Path, text: str, behind: bool) -> None:
     assert capture_time(path) == TAKEN
 
 
-# what exiftool 12.57 makes of each by `-d "%Y-%m-%d %H:%M:%S"`, but for a second of 60, which it leaves
+# as exiftool 12.57 reads each by `-d "%Y-%m-%d %H:%M:%S"`, but for those without marks, which it prints as they stand
 @pytest.mark.parametrize(
     "text",
     [

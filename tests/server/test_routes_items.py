@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 from limner.data.images import encoded_anew
 from limner.search.engine import Engine
 from limner.search.store import Store
+from limner.server import turns
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes
@@ -229,7 +230,7 @@ def test_a_store_that_is_being_written(
     key = changing.get("/v1/items").json()["items"][0]["id"]
     with engine.files.writing():
         with monkeypatch.context() as patch:
-            patch.setattr("limner.server.turns.WAIT", 0.3)
+            patch.setattr(turns, "WAIT", 0.3)
             refused = changing.delete(f"/v1/items/{key}")
         assert "another process has been changing it for 0.3 s" in problem(refused, 503)["detail"]
         assert refused.headers["Retry-After"] == "10"

@@ -44,4 +44,9 @@ def test_a_folder_that_is_away(tmp_path: Path) -> None:
         assert doubt(lost, 1000) == f"the folder {tmp_path / folder} is empty"
         (tmp_path / folder / "b.jpg").touch()
         assert doubt(lost, 1000) is None
+    # a file in place of the folder, which cannot be listed
+    (tmp_path / "file").touch()
+    assert doubt([str(tmp_path / "file" / "a.jpg")], 1000) == (
+        f"the folder {tmp_path / 'file'} cannot be listed (Not a directory)"
+    )
     assert doubt([], 0) is None
