@@ -137,7 +137,10 @@ def _latin(value: Any) -> str:
 
 
 def _without_pixels(file: io.BytesIO | io.BufferedReader) -> io.BytesIO | io.BufferedReader:
-    """A PNG without its pixels, for its dates may stand behind them; any other file as it is."""
+    """A PNG without its pixels, any other file as it is.
+
+    Its dates may stand behind them, and Pillow would decode them all to read on: of six megapixels in 80 ms, not 1.
+    """
     start = file.read(len(_PNG))
     file.seek(0)
     if start != _PNG:

@@ -1,6 +1,7 @@
 """Readers of vectors and facts from files of other programs, as `limner store export` writes them.
 
-    FILE.parquet, DATASET.lance   columns `path` and `vector`, and any of `identity`, `taken`, `metadata` (JSON)
+    FILE.parquet, DATASET.lance   columns `path` and `vector`, and any of `identity`, `taken`, `taken_from`,
+                                  `metadata` (JSON)
     FILE.jsonl                    points of Qdrant: `vector`, and `path` and the others under `payload`
     FOLDER                        vectors.faiss, a flat index by inner product, and rows.parquet with its rows in order
 

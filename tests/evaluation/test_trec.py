@@ -52,9 +52,9 @@ def test_a_whole_run_measures_what_its_scores_do(
 def test_chance_is_of_the_items_that_are_named(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("q0 Q0 a 1 2.0 x\nq0 Q0 b 2 1.0 x\nq1 Q0 c 1 1.0 x\n", encoding="utf-8")
     # d is in no list, and counts: it is known to be in the gallery
-    (tmp_path / "qrels").write_text("q0 0 a 1\nq1 0 d 1\nq1 0 a 1\n", encoding="utf-8")
+    (tmp_path / "qrels").write_text("q0 0 a 1\nq1 0 d 1\nq1 0 a 1\n", encoding="utf-8-sig")
     found = score_run(tmp_path / "run", tmp_path / "qrels", parse_measures("R@1 R@5 mAP"))
-    assert found.counts["items"] == 4
+    assert (found.counts["items"], found.values["R@1"]) == (4, 50.0)
     assert found.chance == {"R@1": pytest.approx(100 * (1 / 4 + 2 / 4) / 2), "R@5": 100.0}
     # of a whole run it is that of its scores
     rng = np.random.default_rng(0)

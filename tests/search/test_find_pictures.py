@@ -66,13 +66,14 @@ def test_excluded_by_options_and_files(tmp_path: Path) -> None:
         "2023/raw/c.jpg",
         "2023/d.jpg",
         "2023/old/e.jpg",
+        "other/old/g.jpg",
         "old/f.jpg",
     ):
         drawn(tmp_path / name)
-    (tmp_path / "2023" / ".limnerignore").write_bytes("# mine\r\n\r\n/old/\r\n".encode("utf-8-sig"))
+    (tmp_path / "2023" / ".limnerignore").write_bytes("# mine\r\n\r\nold/\r\n".encode("utf-8-sig"))
     found = find_pictures([tmp_path], ["*_thumb.*", "raw", "2023/d.*"])
-    assert names(found, tmp_path) == ["a.jpg", "old/f.jpg"]
-    assert found.left_out == {"*_thumb.*": 1, "raw": 2, "2023/d.*": 1, "/old/": 1}
+    assert names(found, tmp_path) == ["a.jpg", "old/f.jpg", "other/old/g.jpg"]
+    assert found.left_out == {"*_thumb.*": 1, "raw": 2, "2023/d.*": 1, "old/": 1}
     # of a file that is named nothing is asked
     assert names(find_pictures([tmp_path / "a_thumb.jpg"], ["*_thumb.*"]), tmp_path) == ["a_thumb.jpg"]
     (tmp_path / ".limnerignore").write_bytes(b"\xff")

@@ -31,6 +31,18 @@ def test_lists_of_any_kind_and_of_any_length_of_float(tmp_path: Path) -> None:
         assert found.paths == (str(tmp_path / "a.png"), str(tmp_path / "b.png"))
 
 
+def test_a_time_that_was_read_from_a_picture_is_not_told(tmp_path: Path) -> None:
+    taken, rows = pa.array([0, 0, None], pa.timestamp("us")), [[1.0, 0.0]] * 3
+    file = parquet(
+        tmp_path / "x.parquet",
+        path=["a", "b", "c"],
+        vector=rows,
+        taken=taken,
+        taken_from=["file", "told", None],
+    )
+    assert [sorted(facts) for facts in read_vectors(file).facts or ()] == [[], ["taken"], []]
+
+
 def test_a_row_of_length_one_stays_bit_for_bit(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).normal(size=(50, 512)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)

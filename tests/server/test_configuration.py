@@ -11,7 +11,9 @@ from limner.server.settings import ServerSettings
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     file = tmp_path / "server.toml"
-    file.write_text('max_k = 3\nmax-batch = 4\nrate = 5.5\ntoken-file = "secret/token"\nstore = "store"\n')
+    text = 'max_k = 3\nmax-batch = 4\nrate = 5.5\ntoken-file = "secret/token"\nstore = "store"\n'
+    # with the mark by which some editors begin
+    file.write_text(text, encoding="utf-8-sig")
     return file
 
 
