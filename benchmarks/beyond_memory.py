@@ -214,6 +214,7 @@ def of_limner(rows: Drawn, folder: Path) -> Search:
         ids=names,
         sha256=names,
         paths=[f"/pictures/{number:08d}.jpg" for number in range(count)],
+        others=[()] * count,
         identities=[None] * count,
         metadata=metadata,
         taken=np.full(count, "NaT", "datetime64[us]"),

@@ -20,7 +20,7 @@ from benchmarks.measuring import publish, repeats, speeds, taking_turns
 from limner.data.capture_time import capture_time
 from limner.data.images import thumbnail
 from limner.data.transforms import ImageSettings, load
-from limner.search.image_look import Seen, look_at
+from limner.search.image_look import Seen, Task, look_at
 
 try:
     import simplejpeg
@@ -85,7 +85,7 @@ def _timed(
 
 
 def _look(path: Path) -> Seen | str:
-    return look_at(str(path), None, None, lambda source: load(source, SETTINGS))
+    return look_at(Task(str(path)), lambda source: load(source, SETTINGS))
 
 
 def _apart(path: Path) -> tuple[np.ndarray, bytes, datetime | None]:

@@ -99,6 +99,12 @@ WAYS = {
             "Workers",
             "is the workers of `--cluster`; `encode_batch` encodes for all",
         ),
+        (
+            "limner/search/places.py",
+            "plan",
+            "says which image each file is: one that has moved, a copy, or one to read",
+        ),
+        ("limner/search/sentences.py", "SentenceTable", "lets sentences follow to other paths"),
         ("limner/search/image_look.py", "look_at", "reads one: its bytes, its pixels, when it was taken"),
         ("limner/store/entry.py", "StoredImage", "is what the store keeps of it, beside its embedding"),
         ("limner/store/path.py", "StorePath", "is the store's folder, on a disk or S3"),

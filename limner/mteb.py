@@ -233,7 +233,9 @@ class Search:
         reranked = any(hit.confidence is not None for hit in hits)
         for hit in hits:
             assert hit.path is not None
-            yield self._ids[int(hit.path.stem)], float(len(hits) - hit.rank) if reranked else hit.score
+            score = float(len(hits) - hit.rank) if reranked else hit.score
+            # documents of equal bytes are one picture of the store
+            yield from ((self._ids[int(path.stem)], score) for path in (hit.path, *hit.copies))
 
     def _sentences(self, query: SearchRequest) -> Iterator[tuple[str, float]]:
         for sentence in self._engine.sentences(query):

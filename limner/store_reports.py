@@ -42,8 +42,16 @@ class IndexReport(ResponseModel):
     """Replaced, because their bytes or metadata changed."""
     unchanged: int = 0
     """Left as they were."""
+    moved: int = 0
+    """Found at another path, which they have now; nothing was encoded."""
+    copies: int = 0
+    """Files that are further places of a picture, since their bytes are the same."""
+    replaced: int = Field(default=0, exclude_if=operator.not_)
+    """Removed: the file of another picture of the store has taken the place of theirs."""
     skipped: tuple[tuple[str, str], ...] = ()
     """Path and reason of each unreadable file; its old row stays."""
+    cut_off: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    """Paths of JPEG files that lack their end, at most a twentieth of their rows, and were read all the same."""
     passed_over: dict[str, int] = {}  # noqa: RUF012 - of a model, where each has its own
     """Files in searched folders that were not tried, counted by ending: pictures without a reader here first."""
     left_out: dict[str, int] = Field(default={}, exclude_if=operator.not_)
@@ -372,6 +380,8 @@ class StoredPicture(ResponseModel):
     """Its key."""
     path: str
     """Its file."""
+    copies: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    """Further files of the same bytes."""
     identity: str | None
     """The identity that it shows."""
     metadata: dict[str, JsonValue]
@@ -390,7 +400,7 @@ class Deleted(ResponseModel):
     """The result of `limner store delete`, or what it would delete."""
 
     deleted: tuple[str, ...]
-    """Paths of the pictures."""
+    """Paths that were taken out; a picture that has others stays."""
     left: int
     """Pictures that the store holds after it."""
     dry_run: bool

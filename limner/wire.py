@@ -100,6 +100,9 @@ class Hit(ResponseModel):
     path: Path | None = Field(default=None, exclude_if=_is_none)
     """Its file when it was indexed; only in answers of this machine, a server sends none."""
 
+    copies: tuple[Path, ...] = Field(default=(), exclude_if=operator.not_)
+    """Further files of the same bytes; as `path`."""
+
     identity: str | None
     """The identity that it shows."""
 
@@ -314,6 +317,9 @@ class Item(ResponseModel):
     path: Path | None = Field(default=None, exclude_if=_is_none)
     """Its file; only in answers of this machine, a server sends none."""
 
+    copies: tuple[Path, ...] = Field(default=(), exclude_if=operator.not_)
+    """Further files of the same bytes; as `path`."""
+
     identity: str | None
     """The identity that it shows."""
 
@@ -332,7 +338,7 @@ class Item(ResponseModel):
 
 def item_values(
     key: str,
-    path: str,
+    paths: Sequence[str],
     identity: str | None,
     metadata: Mapping[str, Any],
     taken: datetime | None,
@@ -340,11 +346,12 @@ def item_values(
     told: bool,
 ) -> dict[str, Any]:
     """The fields that a hit and an item share."""
-    place = Path(path)
+    place, *copies = map(Path, paths)
     return {
         "id": key,
         "name": place.name,
         "path": place,
+        "copies": tuple(copies),
         "identity": identity,
         "metadata": metadata,
         "taken": taken,

@@ -280,6 +280,10 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
         err.print(one_line(f"skipped {path}: {reason}"))
     if len(summary.skipped) > _SHOWN:
         err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
+    for path in summary.cut_off[:_SHOWN]:
+        err.print(one_line(f"read without its end, which is missing: {path}"))
+    if len(summary.cut_off) > _SHOWN:
+        err.print(f"… and {len(summary.cut_off) - _SHOWN} more without their ends")
     sentences = summary.sentences
     if sentences is not None:
         _say_left_out(sentences)
@@ -287,6 +291,12 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
         f"{folder}: {len(store)} pictures; {summary.added} added, {summary.updated} updated, "
         f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped{_passed_over(summary)}"
     )
+    if summary.moved:
+        out.print(f"moved, with their keys and what was told of them: {summary.moved}")
+    if summary.copies:
+        out.print(f"copies, which are found with their pictures: {summary.copies}")
+    if summary.replaced:
+        out.print(f"removed, since the file of another picture lies in their place: {summary.replaced}")
     if summary.forgotten:
         out.print(
             f"{summary.forgotten} sentences removed: the files of their pictures are of other identities now"

@@ -196,13 +196,13 @@ def explain_command(
 
 def _key(engine: "Engine", name: str) -> str:
     """The key of a picture that is named by its path or its key."""
-    from limner.store.entry import key_of
-
     try:
         # a key first: 32 hex digits are hardly a file's name
-        for key in (name, key_of(os.path.abspath(name))):  # noqa: PTH100 - resolve() would follow links
-            if engine.files.entry(key) is not None:
-                return key
+        if engine.files.entry(name) is not None:
+            return name
+        path = os.path.abspath(name)  # noqa: PTH100 - resolve() would follow links
+        if (found := engine.files.entries([path]).get(path)) is not None:
+            return found.id
     except UnicodeEncodeError:  # bytes that are no text, which no picture of a store is named by
         name = ascii(name)
     raise DataError(f"{name}: the store holds no picture of this path or key; see `limner store list`")

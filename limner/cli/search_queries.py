@@ -148,13 +148,17 @@ def _print(query: NamedText, found: Any, form: str, *, by_key: bool) -> None:
             _print_row([query.name, query.text, good, error, *known])
     # a run has no place for an error: a query that is missing counts as one without hits
     elif answer is not None:
-        count = len(answer.hits)
-        for hit in answer.hits:
+        # who judges files knows nothing of copies, so each has its line
+        items = [
+            hit.id if by_key else _field(str(path))
+            for hit in answer.hits
+            for path in ((hit.path,) if by_key else (hit.path, *hit.copies))
+        ]
+        first = answer.hits[0].rank if items else 1
+        for rank, item in enumerate(items, start=first):
             # falling whole numbers in place of cosines: other programs go by the score, some in single precision, and
             # would break near-ties their own way
-            score = count + 1 - hit.rank
-            item = hit.id if by_key else _field(str(hit.path))
-            typer.echo(f"{_field(query.name)} Q0 {item} {hit.rank} {score} limner")
+            typer.echo(f"{_field(query.name)} Q0 {item} {rank} {len(items) + 1 - rank} limner")
 
 
 def _print_row(values: Sequence[Any]) -> None:

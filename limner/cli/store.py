@@ -81,12 +81,13 @@ def list_command(
     """Print the pictures of a store in the order of their paths: key, path, identity."""
     from limner.store.files import StoreFiles
 
-    # the table's own order is that of the commits
-    entries = sorted(StoreFiles.open(store).entries().values(), key=lambda entry: entry.path)
+    entries = StoreFiles.open(store).images()
     chosen = [entry for entry in entries if identity is None or entry.identity == identity]
     for entry in chosen:
         identity_too = f"  [{entry.identity}]" if entry.identity is not None else ""
         out.print(one_line(f"{entry.id}  {entry.path}{identity_too}"))
+        for copy in entry.paths[1:]:
+            out.print(one_line(f"{'':32}  {copy}  (a copy)"))
     if not chosen:
         err.print(f"{store}: no such picture" if entries else f"{store}: the store is empty")
     return [StoredPicture.model_validate(entry, from_attributes=True) for entry in chosen]
@@ -110,8 +111,8 @@ def delete_command(
 ) -> Deleted:
     """Take pictures out of a store.
 
-    Their files are left alone; `limner index` would add them again. Their bytes stay on the disk for a while: see
-    `limner store erase`.
+    Their files are left alone; `limner index` would add them again. A picture with a copy elsewhere stays with that.
+    Their bytes stay on the disk for a while: see `limner store erase`.
     """
     from limner.store.files import StoreFiles
     from limner.store.missing import doubt, is_gone
@@ -120,29 +121,32 @@ def delete_command(
     if "" in (pictures or []):
         raise SettingsError("expected a picture or a folder, got an empty text")
     opened = StoreFiles.open(store)
-    entries = list(opened.entries().values())
-    # by key: a picture may be named by its path, by its folder and by its key
-    doomed = {
-        entry.id: entry for entry in _named(entries, [Path(path) for path in pictures or []], ids or [])
-    }
+    entries = opened.images()
+    # of a picture with copies elsewhere these stay
+    doomed = set(_named(entries, [Path(path) for path in pictures or []], ids or []))
     if missing:
-        gone = {entry.id: entry for entry in entries if is_gone(entry.path)}
-        reason = doubt([entry.path for entry in gone.values()], len(entries))
+        every = [path for entry in entries for path in entry.paths]
+        gone = [path for path in every if is_gone(path)]
+        reason = doubt(gone, len(every))
         if reason and not dry_run and not yes:
             raise SettingsError(
                 f"{store}: would delete {len(gone)} of {len(entries)} pictures, but {one_line(reason)}, as if its disk "
                 "were away; look by --dry-run, and add --yes if these files are gone for good"
             )
-        doomed |= gone
+        doomed.update(gone)
+    whole = [entry for entry in entries if doomed.issuperset(entry.paths)]
+    left = len(entries) - len(whole)
+    others = len(doomed) - sum(len(entry.paths) for entry in whole)
+    copies = f", and {others} copies of others" if others else ""
     if dry_run:
-        for entry in doomed.values():
-            out.print(one_line(entry.path))
-        out.print(f"{store}: would delete {len(doomed)} of {len(entries)} pictures")
+        for path in sorted(doomed):
+            out.print(one_line(path))
+        out.print(f"{store}: would delete {len(whole)} of {len(entries)} pictures{copies}")
     else:
-        count = opened.delete(list(doomed))
-        out.print(f"{store}: {count} deleted, {len(opened)} left")
-    paths = tuple(entry.path for entry in doomed.values())
-    return Deleted(deleted=paths, left=len(entries) - len(doomed), dry_run=dry_run)
+        count = opened.take_out(doomed)
+        left = len(opened)
+        out.print(f"{store}: {count} deleted, {left} left{copies}")
+    return Deleted(deleted=tuple(sorted(doomed)), left=left, dry_run=dry_run)
 
 
 @command(app, "erase")
@@ -460,18 +464,16 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
     _print_unknown(store, report)
 
 
-def _named(
-    entries: "Sequence[StoredImage]", paths: Sequence[Path], ids: Sequence[str]
-) -> "list[StoredImage]":
-    """The entries at and below paths, and of keys. Raises `DataError` for a name without an entry."""
-    found: list[StoredImage] = []
-    by_path = {entry.path: entry for entry in entries}
+def _named(entries: "Sequence[StoredImage]", paths: Sequence[Path], ids: Sequence[str]) -> list[str]:
+    """The files at and below paths, and of keys. Raises `DataError` for a name without one."""
+    found: list[str] = []
+    held = {path for entry in entries for path in entry.paths}
     by_key = {entry.id: entry for entry in entries}
     for path in paths:
         whole = os.path.abspath(path)  # noqa: PTH100 - as they were indexed: resolve() would follow links
-        matches = [by_path[whole]] if whole in by_path else []
+        matches = [whole] if whole in held else []
         # with the separator: below "/a/b" lies "/a/b/c" and not "/a/bc"
-        matches = matches or [entry for entry in entries if entry.path.startswith(whole + os.sep)]
+        matches = matches or [one for one in held if one.startswith(whole + os.sep)]
         # an error and not zero deletions: the path is misspelt, and nothing has been deleted yet
         if not matches:
             raise DataError(f"{path}: the store holds no such picture and none below it")
@@ -479,5 +481,5 @@ def _named(
     for key in ids:
         if key not in by_key:
             raise DataError(f"--id {key}: the store holds no such picture")
-        found.append(by_key[key])
+        found += by_key[key].paths
     return found

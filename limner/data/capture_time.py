@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from PIL import Image, ImageFile, IptcImagePlugin
 
-from limner.data.images import MAX_PIXELS, PictureBytes, open_header, quiet
+from limner.data.images import PictureBytes, max_pixels, open_header, quiet
 
 _EXIF_FOLDER = 0x8769
 _ORIGINAL, _DIGITISED = 0x9003, 0x9004
@@ -53,7 +53,7 @@ def capture_time(source: str | Path | PictureBytes) -> datetime | None:
         with (
             io.BytesIO(source) if isinstance(source, PictureBytes) else Path(source).open("rb") as file,
             quiet(),
-            open_header(_without_pixels(file), MAX_PIXELS) as image,
+            open_header(_without_pixels(file), max_pixels()) as image,
         ):
             return next(filter(None, map(parsed, _texts(image))), None)
     except Exception:  # Whatever Pillow raises for what a file may hold.

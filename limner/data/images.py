@@ -7,24 +7,34 @@ extra (`limner.data.heif`).
 """
 
 import io
+import os
 import stat
+import struct
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageCms, ImageFile, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageFile, JpegImagePlugin, UnidentifiedImageError
 
 from limner.data import heif
-from limner.errors import ImageError
+from limner.errors import ImageError, SettingsError
 from limner.types import ImageSource, Pixels
 
 MAX_PIXELS = 2**27
-"""Largest picture that is decoded, in pixels: above a camera's single shot (about 100 million), while its
-400 MB of RGB still fit into a server or a data worker. Read from the header, before memory is taken."""
+"""Most pixels that are decoded of a picture: more than of a camera's single shot (about 100 million), while their
+400 MB of RGB still fit into a server or a data worker. A JPEG counts as it is decoded, at a fraction of its size,
+unless it is progressive, and more than eight bits a channel count four times. Known from the header, before memory is
+taken. The environment variable LIMNER_MAX_PIXELS gives another number, to all commands and servers alike."""
+
+_SLOWEST = 4
+"""How many times as many pixels a JPEG may have that is decoded at a fraction of its size: more would take too long."""
+
+_MISSING = 0.05
+"""Largest share of a JPEG's rows, from its lower end, that may lack: of a file that was cut off."""
 
 SUFFIXES = frozenset(
     {
@@ -63,17 +73,18 @@ class PictureBytes(bytes):
 
     - `name`: the file's name, with which errors begin; `str` gives it, too.
     - `decoded`: the upright RGB picture that `limner.data.transforms` resized, kept for `thumbnail`.
-    - `is_whole`: False if it was decoded at a fraction of its size.
+    - `is_whole`: False if it was decoded at a fraction of its size; `is_cut`: True if its file lacks its end.
     """
 
     name: str
     decoded: Image.Image | None
     is_whole: bool
+    is_cut: bool
 
     def __new__(cls, content: bytes, name: str) -> "PictureBytes":
         """Keep a file's bytes with its name."""
         picture = super().__new__(cls, content)
-        picture.name, picture.decoded, picture.is_whole = name, None, True
+        picture.name, picture.decoded, picture.is_whole, picture.is_cut = name, None, True, False
         return picture
 
     def __str__(self) -> str:
@@ -91,10 +102,11 @@ def decode(source: ImageSource, *, short_side: int | None = None, name: str | No
 
     With `short_side` a JPEG may come out at 1/2, 1/4 or 1/8 of its size, several times faster, but never
     with a shorter side below `short_side` pixels (a smaller picture keeps its size). Transparent parts
-    become white, 16 bits become 8 by scaling, of an animation the first frame counts.
+    become white, 16 bits become 8 by scaling, of an animation the first frame counts. A JPEG that lacks its end
+    marker, or at most a twentieth of its rows, is read, with grey for what is missing.
 
     Raises `ImageError`, which begins with the file's name (`name`, where bytes are given), for whatever
-    cannot be read: missing, cut off, damaged, no picture, empty, or of more than `MAX_PIXELS` pixels.
+    cannot be read: missing, cut off, damaged, no picture, empty, or above `MAX_PIXELS`.
     """
     # A copy: `np.asarray` gives Pillow's own memory, read-only, of which torch warns.
     return np.array(open_rgb(source, short_side=short_side, name=name), dtype=np.uint8)
@@ -129,9 +141,11 @@ def is_picture_name(name: str) -> bool:
     return ending in SUFFIXES or (ending in heif.SUFFIXES and heif.has_heif())
 
 
+_JPEG = b"\xff\xd8\xff"
+
 # by the bytes and not by the name, which may say anything. TIFF is missing: of the browsers only Safari shows it
 _SIGNS = (
-    (b"\xff\xd8\xff", 0, "image/jpeg"),
+    (_JPEG, 0, "image/jpeg"),
     (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
     (b"GIF87a", 0, "image/gif"),
     (b"GIF89a", 0, "image/gif"),
@@ -159,6 +173,13 @@ def open_header(file: io.BytesIO | io.BufferedReader, most: int) -> Image.Image:
     """
     if heif.begins_heif(file):
         return heif.open_heif(file, most)
+    start = file.tell()
+    if file.read(3) == _JPEG:
+        file.seek(start)
+        # `Image.open` refuses by the size in the header alone, whatever decoding costs
+        with suppress(SyntaxError, IndexError, TypeError, struct.error):
+            return JpegImagePlugin.jpeg_factory(file)
+    file.seek(start)
     return Image.open(file, formats=formats())
 
 
@@ -176,9 +197,8 @@ def _of_pillow(image: Image.Image, named: str) -> Image.Image:
     # Pillow can make a picture of no pixels, and fails much later, in resizing.
     if not width or not height:
         raise ImageError(f"{named}: it has no pixels")
-    if width * height > MAX_PIXELS:
-        size = f"{width}×{height} pixels"
-        raise ImageError(f"{named}: {size} are more than {MAX_PIXELS:,}; scale it down first")
+    if reason := too_large(image):
+        raise ImageError(f"{named}: {reason}")
     try:
         upright = _upright_rgb(image)
         return image.copy() if upright is image else upright
@@ -194,22 +214,20 @@ def _read(
     *,
     srgb: bool = False,
 ) -> Image.Image:
+    most = max_pixels()
     try:
         # Pillow's own limit raises from 178,956,970 pixels on only, twice its MAX_IMAGE_PIXELS.
         with quiet():
             # Opening reads the header alone, so the size is known before memory is taken.
-            image = open_header(file, MAX_PIXELS)
-            width, height = image.size
-            # `draft` changes `image.size`, which is why the size was taken before. That of HEIC takes a small picture
-            # in the file, which may show something else.
-            if width * height <= MAX_PIXELS and short_side is not None and image.format in ("JPEG", "MPO"):
-                image.draft(None, (short_side, short_side))
-            if image.format == "JPEG" and isinstance(image, ImageFile.ImageFile):
-                image.decodermaxblock = _BLOCK
+            image = open_header(file, most)
+            # `draft` changes `image.size`
+            size, reason = image.size, too_large(image)
+            if not reason:
+                _scale(image, short_side)
     except heif.MissingHeifError as error:
         raise ImageError(f"{named}: {error}") from None
     except Image.DecompressionBombError:
-        raise ImageError(f"{named}: more than {MAX_PIXELS:,} pixels; scale it down first") from None
+        raise ImageError(f"{named}: more than {most:,} pixels; scale it down first") from None
     except UnidentifiedImageError:
         known = ", ".join(formats())
         raise ImageError(f"{named}: not a picture in a known format ({known}), or an empty one") from None
@@ -218,13 +236,22 @@ def _read(
     ) as error:  # Damaged headers raise nearly anything, AttributeError and struct.error included.
         raise ImageError(f"{named}: damaged header ({_reason(error)})") from None
     # Raised here, since the clause above would call our own ImageError a damaged header.
-    if width * height > MAX_PIXELS:
-        size = f"{width}×{height} pixels"
-        raise ImageError(f"{named}: {size} are more than {MAX_PIXELS:,}; scale it down first")
+    if reason:
+        raise ImageError(f"{named}: {reason}")
     if content is not None:
-        content.is_whole = image.size == (width, height)
+        content.is_whole = image.size == size
     try:
-        upright = _upright_rgb(image, srgb=srgb)
+        try:
+            upright = _upright_rgb(image, srgb=srgb)
+        except OSError:
+            if image.format not in _SCALED:
+                raise
+            whole = _without_end(file, short_side)
+            image.close()
+            image = whole
+            upright = _upright_rgb(image, srgb=srgb)
+            if content is not None:
+                content.is_cut = True
         # Not the opened image itself, which is about to be closed. That of a JPEG has let go of its file and is a
         # picture as any other: the copy would take a twentieth of the time that a photograph takes.
         if upright is image and image.format != "JPEG":
@@ -235,6 +262,83 @@ def _read(
     if upright is not image:
         image.close()
     return upright
+
+
+def max_pixels() -> int:
+    """Most pixels that are decoded of a picture: see `MAX_PIXELS`. Raises `SettingsError` for another variable."""
+    given = os.environ.get("LIMNER_MAX_PIXELS", "")
+    if not given:
+        return MAX_PIXELS
+    if not (given.isascii() and given.isdigit() and 0 < len(given) <= 18 and int(given)):
+        raise SettingsError(f"LIMNER_MAX_PIXELS: expected a whole number of pixels, got {given[:40]!a}")
+    return int(given)
+
+
+def too_large(image: Image.Image, most: int | None = None) -> str | None:
+    """Why an opened picture is not decoded, by its header; None if it is. `most` in place of `max_pixels`."""
+    most = most or max_pixels()
+    width, height = image.size
+    cost, reason = width * height, ""
+    if _is_scaled(image):
+        # as small as it has to be; its file has to be read from first to last all the same
+        cost //= _SLOWEST
+    elif image.format in _SCALED:
+        reason = " of a progressive JPEG"
+    # decoding more than eight bits takes copies in 32 bits
+    elif image.mode[0] in "IF":
+        cost, reason = 4 * cost, " of more than eight bits, which count four times,"
+    if cost <= most:
+        return None
+    return f"{width}×{height} pixels{reason} are more than {most:,}; scale it down first"
+
+
+_SCALED = ("JPEG", "MPO")
+"""Formats that are decoded at a fraction of their size."""
+
+
+def _is_scaled(image: Image.Image) -> bool:
+    # a progressive one is kept as coefficients of its full size until its last scan
+    return image.format in _SCALED and not image.info.get("progressive")
+
+
+def _scale(image: Image.Image, short_side: int | None) -> None:
+    """Let a JPEG be decoded at a fraction of its size."""
+    # HEIC is no JPEG: of it `draft` takes a small picture in the file, which may show something else
+    if image.format not in _SCALED:
+        return
+    width, height = image.size
+    shrink = next(shrink for shrink in (1, 2, 4, 8) if width * height <= shrink**2 * max_pixels())
+    if shrink > 1 and (short_side is None or min(width, height) // short_side < shrink):
+        image.draft(None, (width // shrink, height // shrink))
+    elif short_side is not None:
+        image.draft(None, (short_side, short_side))
+    if image.format == "JPEG" and isinstance(image, ImageFile.ImageFile):
+        image.decodermaxblock = _BLOCK
+
+
+def _without_end(file: io.BytesIO | io.BufferedReader, short_side: int | None) -> Image.Image:
+    """Load a JPEG that is cut off. Raises `OSError` if too much is missing."""
+    file.seek(0)
+    content = file.read()
+    try:
+        image = _ended(content, short_side)
+    except OSError:
+        # within the head of a further scan of a progressive one, which would take the marker for its own
+        image = _ended(content[: max(content.rfind(b"\xff\xc4"), content.rfind(b"\xff\xda"))], short_side)
+    column = np.asarray(image.crop((image.width - 1, 0, image.width, image.height)))
+    rows = np.flip(np.all(np.abs(column.reshape(image.height, -1) - 127.5) <= 0.5, axis=1))
+    missing = image.height if rows.all() else int(rows.argmin())
+    if missing > _MISSING * image.height:
+        raise OSError(f"{missing} of {image.height} rows are missing")
+    return image
+
+
+def _ended(content: bytes, short_side: int | None) -> Image.Image:
+    # the decoder takes what lacks in front of an end marker for grey
+    image = open_header(io.BytesIO(content + b"\xff\xd9"), max_pixels())
+    _scale(image, short_side)
+    image.load()
+    return image
 
 
 def _called(content: bytes) -> str:

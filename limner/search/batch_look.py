@@ -8,22 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
-from limner.search.image_look import Note, Seen, look_at
-from limner.store.entry import StoredImage
+from limner.search.image_look import Seen, Task, look_at
 from limner.types import Encoder, RegionFeatures
-
-
-class Task(NamedTuple):
-    """One image to look at: its path, its row in the store if it has one, and its facts if they were given."""
-
-    path: str
-    stored: StoredImage | None
-    note: Note | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +40,8 @@ class Looked:
     batch: EncodedBatch | None
 
     def __len__(self) -> int:
-        return len(self.skipped) + len(self.settled) + (0 if self.batch is None else len(self.batch.seen))
+        seen = [*self.settled, *(() if self.batch is None else self.batch.seen)]
+        return len(self.skipped) + sum(len(one.entry.places) for one in seen)
 
 
 # a protocol: `limner.search.cluster` has them by an extra, and tests by threads
@@ -82,7 +74,7 @@ def looked_at(
     fresh: list[Seen] = []
     for task, seen in zip(tasks, threads.map(look, tasks), strict=True):
         if isinstance(seen, str):
-            skipped.append((task.path, seen))
+            skipped += skips(task, seen)
         else:
             (settled if seen.pixels is None else fresh).append(seen)
     if not fresh:
@@ -92,5 +84,10 @@ def looked_at(
         return Looked(skipped, settled, encode_batch(encoder, fresh, regions=regions))
 
 
+def skips(task: Task, reason: str) -> list[tuple[str, str]]:
+    """Paths that cannot be read for one reason: copies of what is no picture are none either."""
+    return [(path, reason) for path in (task.path, *(place.path for place in task.others))]
+
+
 def _look(encoder: Encoder, task: Task) -> Seen | str:
-    return look_at(task.path, task.stored, task.note, encoder.prepare_image)
+    return look_at(task, encoder.prepare_image)

@@ -80,8 +80,8 @@ def calibrate_store(
         first = 0
     expect_depth(run, first)
     snapshot = store.snapshot()
-    rows = {path: row for row, path in enumerate(snapshot.columns.paths)}
     sentences, vectors = SentenceTable(store).describing()
+    rows = {one.path: row for one in sentences if (row := snapshot.row_at(one.path)) is not None}
     # a sentence may be there before its image
     present = [place for place, one in enumerate(sentences) if one.path in rows]
     if not present:
@@ -90,7 +90,7 @@ def calibrate_store(
             "--data`, or add some with `limner index-sentences`"
         )
     unseen = _unseen(run, snapshot)
-    kept = np.array([place for place in present if unseen[rows[sentences[place].path or ""]]], np.int64)
+    kept = np.array([place for place in present if unseen[rows[sentences[place].path]]], np.int64)
     if not len(kept):
         raise DataError(
             f"{store.folder}: all of its sentences are of the splits {' and '.join(_NOT_FITTED_ON)}, which a "
@@ -102,7 +102,7 @@ def calibrate_store(
     kept = np.sort(np.random.default_rng(0).permutation(kept)[:_MOST])
     chosen = [sentences[place] for place in kept]
     groups = _groups(snapshot)
-    of_sentences = groups[[rows[one.path or ""] for one in chosen]]
+    of_sentences = groups[[rows[one.path] for one in chosen]]
     encoded = EncodedGallery(
         Results(groups, of_sentences, snapshot.matrix, vectors[kept]),
         [one.text for one in chosen],

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from limner.errors import ClusterError, LimnerError, SettingsError, install_hint
 from limner.export.exported import ExportedModel, load_export
-from limner.search.batch_look import Looked, Task, looked_at
+from limner.search.batch_look import Looked, looked_at, skips
+from limner.search.image_look import Task
 from limner.types import Encoder
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ class RayWorkers:
             self._again.append(_Attempt(tasks, 2))
         else:
             self._deaths = 0
-            yield Looked([(tasks[0].path, "each worker that read it was killed")], [], None)
+            yield Looked(skips(tasks[0], "each worker that read it was killed"), [], None)
 
     def _begin(self, share: Share) -> None:
         actor = self._start(share)

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from limner.errors import DataError, ImageError
-from limner.search.batch_look import Task, Workers
+from limner.search.batch_look import Workers
+from limner.search.image_look import Task
 from limner.types import RegionFeatures
 
 
@@ -31,7 +32,7 @@ def cluster_embeddings(
     names = [os.path.abspath(path) for path in paths]  # noqa: PTH100
     # once each: answers come by path and in any order
     rows = {name: row for row, name in enumerate(dict.fromkeys(names))}
-    tasks = [Task(name, None, None) for name in rows]
+    tasks = [Task(name) for name in rows]
     expected = {name: digest.tobytes() for name, digest in zip(names, digests, strict=True)}
     vectors: np.ndarray | None = None
     regions: np.ndarray | None = None

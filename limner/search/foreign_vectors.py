@@ -25,7 +25,7 @@ from jaxtyping import Float
 
 from limner.errors import DataError, ImageError, LimnerError, SettingsError
 from limner.evaluation.array_files import checked_arrays, unit_rows
-from limner.search.image_look import Seen, is_another, look_at, told_of
+from limner.search.image_look import Seen, Task, is_another, look_at, told_of
 from limner.search.index import notes_of
 from limner.search.vector_files import reader_of
 from limner.store.entry import StoredImage
@@ -215,7 +215,7 @@ def index_vectors(
             note = notes.get(path)
             if note is None and before is not None:
                 note = told_of(before)
-            return look_at(path, known.get(path), note, _nothing)
+            return look_at(Task(path, known.get(path), note), _nothing)
 
         try:
             for start in range(0, len(given.paths), _TOGETHER):

@@ -14,27 +14,26 @@ _TOO_MANY_OPEN = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def open_unchanged(image: StoredImage) -> BinaryIO:
-    """Open the file of an image, if it is still the one that was indexed.
+    """Open a file of an image that is still as it was when it was indexed.
 
-    Raises `ChangedPictureError` for a file that is gone or has changed, `OSError` if the system has no file handle
-    left.
+    Raises `ChangedPictureError` if each is gone or has changed, `OSError` if the system has no file handle left.
     """
-    # one message for both, without the path: a server passes it on to clients
-    gone = ChangedPictureError("the picture's file is gone or has changed since it was indexed")
-    try:
-        # a named pipe in its place would block for ever
-        handle = os.open(image.path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno in _TOO_MANY_OPEN:
-            raise
-        raise gone from None
-    # of the handle, not of the path: behind a path another file could be put between the check and the reading
-    state = os.fstat(handle)
-    # size and time in place of the digest: hashing would read the file a second time at every view
-    if not stat.S_ISREG(state.st_mode) or (state.st_size, state.st_mtime_ns) != (image.size, image.mtime):
+    for place in image.places:
+        try:
+            # a named pipe in its place would block for ever
+            handle = os.open(place.path, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno in _TOO_MANY_OPEN:
+                raise
+            continue
+        # of the handle, not of the path: behind a path another file could be put between the check and the reading
+        state = os.fstat(handle)
+        # size and time in place of the digest: hashing would read the file a second time at every view
+        if stat.S_ISREG(state.st_mode) and (state.st_size, state.st_mtime_ns) == (image.size, place.mtime):
+            return os.fdopen(handle, "rb")
         os.close(handle)
-        raise gone
-    return os.fdopen(handle, "rb")
+    # one message for both, without the path: a server passes it on to clients
+    raise ChangedPictureError("the picture's file is gone or has changed since it was indexed")
 
 
 def shown_bytes(image: StoredImage) -> bytes:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from limner.data.capture_time import capture_time
 from limner.data.images import PictureBytes, thumbnail
 from limner.errors import ImageError
-from limner.store.entry import StoredImage
+from limner.store.entry import Place, StoredImage
 from limner.types import ImageSource, Pixels
 
 READ_AT_ONCE = 2**25
@@ -23,13 +23,18 @@ thread holds one. Of a larger file only what a use asks for is read, and what is
 _CHANGED = "changed while it was read; index again"
 
 
+Outcome = Literal["added", "updated", "unchanged", "moved"]
+"""The fate of an image, as reports count it."""
+
+
 @dataclass(frozen=True)
 class Note:
-    """The facts of one image that do not come from its file."""
+    """The facts of one image that do not come from its file, and the key that it gets if it is new."""
 
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     taken: datetime | None = None
+    key: str | None = field(default=None, compare=False)
 
     def to_facts(self) -> dict[str, Any]:
         """The facts by name, as `limner.search.index.notes_of` takes them."""
@@ -37,18 +42,35 @@ class Note:
         return {**self.metadata, **{name: value for name, value in own.items() if value is not None}}
 
 
+class Task(NamedTuple):
+    """One file to look at.
+
+    - `stored`: the image of the store whose place it takes; `note`: facts that are told of it, or those stay.
+    - `key`: that of the image; `others`: further places of its bytes, if these have the digest `sha256`.
+    """
+
+    path: str
+    stored: StoredImage | None = None
+    note: Note | None = None
+    key: str | None = None
+    others: tuple[Place, ...] = ()
+    sha256: str | None = None
+
+
 @dataclass(frozen=True)
 class Seen:
     """An image after a look at its file.
 
-    `pixels` are None if the stored vector is still right; `write` is True if the row must be written.
+    `pixels` are None if the stored vector is still right; `write` is True if the row must be written, and `is_cut` if
+    the file lacks its end.
     """
 
     entry: StoredImage
-    outcome: Literal["added", "updated", "unchanged"]
+    outcome: Outcome
     write: bool = True
     pixels: Pixels | None = None
     thumbnail: bytes | None = None
+    is_cut: bool = False
 
 
 def is_another(before: StoredImage | None, now: StoredImage) -> bool:
@@ -57,19 +79,6 @@ def is_another(before: StoredImage | None, now: StoredImage) -> bool:
     An edited picture of the same identity keeps them, and so does one that is told to be of somebody else.
     """
     return before is not None and before.sha256 != now.sha256 and before.identity != now.identity
-
-
-def look_at_time(path: str, stored: StoredImage, note: Note | None) -> Seen | None:
-    """The look at an image whose size and time of change are the stored ones; None if its file has to be read."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
-        same = found.st_size == stored.size and found.st_mtime_ns == stored.mtime
-        if not (same and stat.S_ISREG(found.st_mode)):
-            return None
-        return _settled(stored, _known(stored, note), stored.mtime)
-    # the look that reads it tells the reason
-    except (OSError, ImageError):
-        return None
 
 
 def told_of(stored: StoredImage) -> Note:
@@ -85,14 +94,9 @@ def facts_of(stored: StoredImage | None, given: Mapping[str, Any]) -> dict[str, 
     return {**facts, "identity": given.get("identity", facts.get("identity", before.identity))}
 
 
-def _known(stored: StoredImage | None, note: Note | None) -> Note:
-    return note or (told_of(stored) if stored else Note())
-
-
-def look_at(
-    path: str, stored: StoredImage | None, note: Note | None, prepare: Callable[[ImageSource], Pixels]
-) -> Seen | str:
+def look_at(task: Task, prepare: Callable[[ImageSource], Pixels]) -> Seen | str:
     """Decide what to do about one image; a text is the reason why it cannot be read."""
+    path, stored = task.path, task.stored
     try:
         # a name that is not UTF-8 cannot be stored, so its file need not be read
         path.encode()
@@ -102,7 +106,7 @@ def look_at(
         before = os.stat(path)  # noqa: PTH116 - beside the digest, on one name
         if not stat.S_ISREG(before.st_mode):
             return "not a regular file"
-        known = _known(stored, note)
+        known = task.note or (told_of(stored) if stored else Note())
         if stored and stored.size == before.st_size and stored.mtime == before.st_mtime_ns:
             return _settled(stored, known, stored.mtime)
         source: str | PictureBytes = path
@@ -119,6 +123,7 @@ def look_at(
         # of the whole picture and not of the pixels, which are cropped for the network
         small = thumbnail(source)
         taken = capture_time(source)
+        is_cut = isinstance(source, PictureBytes) and source.is_cut
         # Last: of a large file, what is no image is refused before all of it is read.
         digest = _digest(source)
         after = os.stat(path)  # noqa: PTH116
@@ -133,15 +138,23 @@ def look_at(
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
         return _CHANGED
     size, mtime = after.st_size, after.st_mtime_ns
-    entry = StoredImage(path, digest, size, mtime, taken, known.taken, known.identity, known.metadata)
-    return Seen(entry, "updated" if stored else "added", pixels=pixels, thumbnail=small)
+    # a file that has changed since they were compared is no copy of them
+    others = task.others if digest == task.sha256 else ()
+    facts = (taken, known.taken, known.identity, known.metadata)
+    entry = StoredImage(path, digest, size, mtime, *facts, others, task.key)
+    return Seen(entry, "updated" if stored else "added", pixels=pixels, thumbnail=small, is_cut=is_cut)
 
 
 def _settled(stored: StoredImage, note: Note, mtime: int) -> Seen:
     """An image whose bytes are those that were embedded; its facts or time stamp may have changed."""
     now = replace(stored, mtime=mtime, taken_told=note.taken, identity=note.identity, metadata=note.metadata)
-    changed = _facts(stored) != _facts(now)
+    changed = not same_facts(stored, now)
     return Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
+
+
+def same_facts(before: StoredImage, now: StoredImage) -> bool:
+    """True if the same was told of two images."""
+    return _facts(before) == _facts(now)
 
 
 def _facts(entry: StoredImage) -> tuple[str | None, datetime | None, str]:

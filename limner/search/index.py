@@ -1,7 +1,8 @@
 """Index images into a store: threads decode, one thread encodes batches, and those before are written meanwhile.
 
 Batches are committed together: when 1,024 images or 64 MB are pending, or 30 seconds have gone. Indexing that was
-killed leaves whole batches; the same call adds the rest. An image of the same path, size and time is not read again.
+killed leaves whole batches; the same call adds the rest. A file of the same path, size and time is not read again, and
+one whose bytes the store has is not decoded (`limner.search.places`).
 """
 
 import os
@@ -9,23 +10,24 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from limner.conditions import local_time
 from limner.errors import DataError, LimnerError, SettingsError
 from limner.export.exported import ExportedModel
-from limner.search.batch_look import EncodedBatch, Looked, Task, Workers, encode_batch
+from limner.search.batch_look import EncodedBatch, Looked, Workers, encode_batch, skips
 from limner.search.find_pictures import FoundPictures, find_pictures
-from limner.search.image_look import Note, Seen, is_another, look_at, look_at_time, told_of
+from limner.search.image_look import Note, Seen, Task, is_another, look_at, told_of
+from limner.search.places import Plan, plan, stats_of
+from limner.search.sentences import SentenceTable
 from limner.store.entry import StoredImage, to_json
 from limner.store.files import StoreFiles
 from limner.store.kept_model import as_stored
 from limner.store.writer import StoreWriter
 from limner.store_reports import IndexReport
 from limner.types import Encoder
-
-_T = TypeVar("_T")
 
 _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
 
@@ -53,7 +55,7 @@ def index_pictures(
     store: StoreFiles,
     paths: Iterable[str | Path] | FoundPictures,
     *,
-    metadata: Mapping[str, Mapping[str, Any]] | None = None,
+    metadata: Mapping[str, Mapping[str, Any] | Note] | None = None,
     batch_size: int = 64,
     workers: int | None = None,
     cluster: Workers | None = None,
@@ -64,7 +66,8 @@ def index_pictures(
     `metadata` gives facts by path (see `limner.search.metadata`), among them "identity" and "taken", the time in
     ISO 8601. An image that it names gets these facts and loses others; its time comes from its file if none is given
     (`limner.data.capture_time`). An image that it does not name keeps what was told of it, also when its bytes change;
-    what was read from its file follows the file.
+    what was read from its file follows the file. An image whose file has moved keeps all, its key, too; files of equal
+    bytes are places of one image (`limner.search.places`).
     `batch_size` images are encoded at once, `workers` threads decode (default: one a core), and at most four batches
     are in memory, decoded or encoded. Several batches are committed together; an error or Ctrl-C commits what is whole.
     With a `cluster` (`limner.search.cluster`) its workers read, decode and encode lists of `batch_size` images; this
@@ -88,17 +91,12 @@ def index_pictures(
     with store.writing():
         found = paths if isinstance(paths, FoundPictures) else find_pictures(paths)
         pictures = found.pictures
-        stored = store.entries(pictures)
-
-        def look(path: str) -> Seen | str:
-            return look_at(path, stored.get(path), notes.get(path), encoder.prepare_image)
-
         done = 0
 
         def tell(count: int) -> None:
             nonlocal done
-            done += count
-            if progress:
+            done = min(len(pictures), done + count)
+            if progress and count:
                 progress(done, len(pictures))
 
         skipped = list(found.unlisted)
@@ -108,22 +106,27 @@ def index_pictures(
             ThreadPoolExecutor(1) as encoding,
             store.changing() as changes,
         ):
-            writer = _Writer(encoder, store, changes, stored, batch_size, encoding)
+            files = stats_of(pictures, threads)
+            images = store.images([*files], {file.size for file in files.values()})
+            planned = plan(pictures, files, images, notes, threads, tell)
+            writer = _Writer(encoder, store, changes, planned, batch_size, encoding)
             try:
+                writer.take_kept()
                 if cluster is not None:
-                    lists = _unread(threads, stored, notes, pictures, batch_size, writer, tell)
+                    tasks = planned.tasks
+                    lists = (tasks[start : start + batch_size] for start in range(0, len(tasks), batch_size))
                     for looked in cluster.looks(lists):
                         skipped += looked.skipped
                         writer.take_looked(looked)
                         tell(len(looked))
                 else:
                     # two batches decoded ahead, one that is encoded, one that is written: the four that memory holds
-                    for path, seen in _ahead(threads, look, pictures, 2 * batch_size):
+                    for task, seen in _ahead(threads, encoder, planned.tasks, 2 * batch_size):
                         if isinstance(seen, str):
-                            skipped.append((path, seen))
+                            skipped += skips(task, seen)
                         else:
                             writer.take(seen)
-                        tell(1)
+                        tell(1 + len(task.others))
                 writer.finish()
             except BaseException:
                 # what is whole stays; on a full disk, as a rule, that fails, too
@@ -139,7 +142,10 @@ def index_pictures(
     unused = tuple(sorted(notes.keys() - set(pictures)))
     return IndexReport(
         **writer.counts,
+        copies=planned.copies,
+        replaced=len(planned.replaced),
         skipped=tuple(skipped),
+        cut_off=tuple(sorted(writer.cut_off)),
         passed_over=found.passed_over,
         unused_metadata=unused,
         left_out=found.left_out,
@@ -154,18 +160,30 @@ class _Writer:
         encoder: Encoder,
         store: StoreFiles,
         changes: StoreWriter,
-        stored: Mapping[str, StoredImage],
+        planned: Plan,
         batch_size: int,
         thread: ThreadPoolExecutor,
     ) -> None:
         self.encoder, self.store, self.batch_size = encoder, store, batch_size
-        self.counts = {"added": 0, "updated": 0, "unchanged": 0, "forgotten": 0}
-        self._stored = stored
+        self.counts = {"added": 0, "updated": 0, "unchanged": 0, "moved": 0, "forgotten": 0}
+        self.cut_off: list[str] = []
+        self._planned = planned
+        self._stored = {task.path: task.stored for task in planned.tasks}
         self._thread = thread
         self._writer = changes
         self._fresh: list[Seen] = []
         self._kept: list[StoredImage] = []
         self._encoding: Future[EncodedBatch] | None = None
+
+    def take_kept(self) -> None:
+        """Write what has become of the images whose bytes are in the store."""
+        planned = self._planned
+        if planned.replaced:
+            self._writer.delete(planned.replaced)
+        for seen in planned.kept:
+            self.take(seen)
+        self._rewrite()
+        SentenceTable(self.store).move(self._writer, planned.moves)
 
     def take(self, seen: Seen) -> None:
         self.counts[seen.outcome] += 1
@@ -218,6 +236,7 @@ class _Writer:
 
     def _add(self, batch: EncodedBatch) -> None:
         entries = [seen.entry for seen in batch.seen]
+        self.cut_off += [seen.entry.path for seen in batch.seen if seen.is_cut]
         self.counts["forgotten"] += self._writer.delete_sentences(
             paths=[entry.path for entry in entries if is_another(self._stored.get(entry.path), entry)]
         )
@@ -230,43 +249,14 @@ class _Writer:
             self._writer.commit()
 
 
-def _unread(
-    threads: ThreadPoolExecutor,
-    stored: Mapping[str, StoredImage],
-    notes: Mapping[str, Note],
-    pictures: list[str],
-    batch_size: int,
-    writer: _Writer,
-    tell: Callable[[int], None],
-) -> Iterator[list[Task]]:
-    """Yield lists of images whose files have to be read; those that the store has as they are, are taken here."""
-
-    def look(path: str) -> Seen | None:
-        known = stored.get(path)
-        return None if known is None else look_at_time(path, known, notes.get(path))
-
-    tasks: list[Task] = []
-    for path, seen in _ahead(threads, look, pictures, 2 * batch_size):
-        if seen is not None:
-            writer.take(seen)
-            tell(1)
-            continue
-        tasks.append(Task(path, stored.get(path), notes.get(path)))
-        if len(tasks) == batch_size:
-            yield tasks
-            tasks = []
-    if tasks:
-        yield tasks
-
-
 def _ahead(
-    threads: ThreadPoolExecutor, look: Callable[[str], _T], paths: list[str], window: int
-) -> Iterator[tuple[str, _T]]:
-    """Yield results in order, with at most `window` of them begun and not yet taken."""
-    waiting: deque[tuple[str, Future[_T]]] = deque()
+    threads: ThreadPoolExecutor, encoder: Encoder, tasks: list[Task], window: int
+) -> Iterator[tuple[Task, Seen | str]]:
+    """Look at files, and yield the results in order, with at most `window` of them begun and not yet taken."""
+    waiting: deque[tuple[Task, Future[Seen | str]]] = deque()
     try:
-        for path in paths:
-            waiting.append((path, threads.submit(look, path)))
+        for task in tasks:
+            waiting.append((task, threads.submit(look_at, task, encoder.prepare_image)))
             if len(waiting) == window:
                 first, future = waiting.popleft()
                 yield first, future.result()
@@ -279,10 +269,14 @@ def _ahead(
             future.cancel()
 
 
-def notes_of(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, Note]:
+def notes_of(metadata: Mapping[str, Mapping[str, Any] | Note]) -> dict[str, Note]:
     """The facts of images by path, from metadata as `index_pictures` takes them. Raises `DataError`."""
     notes = {}
     for path, values in metadata.items():
+        absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links
+        if isinstance(values, Note):
+            notes[absolute] = values
+            continue
         facts = {name: value for name, value in values.items() if name not in ("identity", "taken")}
         identity, taken = values.get("identity"), values.get("taken")
         try:
@@ -297,7 +291,6 @@ def notes_of(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, Note]:
             raise DataError(
                 f"metadata of {path!a}: expected a time in ISO 8601 under 'taken', got {str(taken)[:40]!a}"
             ) from None
-        absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links
         notes[absolute] = Note(None if identity is None else str(identity), facts, time)
     return notes
 
@@ -320,7 +313,11 @@ def reindex(
     counted, and with `delete` taken out. Sentences are not moved: index them anew (`limner.search.sentences`). Raises
     what `index_pictures` raises.
     """
-    facts = {entry.path: told_of(entry).to_facts() for entry in old.entries().values()}
+    facts = dict[str, Note]()
+    for image in old.images():
+        # a copy that is gone is none of the new store's
+        for path in image.paths[:1] + [path for path in image.paths[1:] if Path(path).is_file()]:
+            facts[path] = replace(told_of(image), key=image.id)
     report = index_files(
         encoder,
         new,
@@ -330,7 +327,7 @@ def reindex(
         cluster=cluster,
         progress=progress,
     )
-    others = [entry.id for path, entry in new.entries().items() if path not in facts]
+    others = [image.id for image in new.images() if facts.keys().isdisjoint(image.paths)]
     if delete:
         new.delete(others)
     return report.model_copy(update={"others": len(others)})
@@ -339,7 +336,7 @@ def reindex(
 def index_files(
     encoder: Encoder,
     store: StoreFiles,
-    facts: Mapping[str, Mapping[str, Any]],
+    facts: Mapping[str, Mapping[str, Any] | Note],
     *,
     missing: str,
     batch_size: int = 64,

@@ -7,11 +7,12 @@ lost, or the caller accepts that.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
 from limner.errors import LimnerError, SettingsError, StoreError
-from limner.search.image_look import Seen, look_at, told_of
+from limner.search.image_look import Seen, Task, look_at, told_of
 from limner.store.contents import chunks
 from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
@@ -211,8 +212,15 @@ class _Repairing:
 
     def _look(self, entry: StoredImage) -> Seen | str:
         """An image as it can be encoded again, or why it cannot."""
-        seen = look_at(entry.path, None, told_of(entry), self.encoder.prepare_image)
-        if isinstance(seen, str) or seen.entry.sha256 == entry.sha256:
-            return seen
-        # its identity and metadata are of another picture, perhaps
-        return "its file has changed since; index it again"
+        # of several files any that is as it was will do
+        reasons = []
+        for path in entry.paths:
+            seen = look_at(Task(path, None, told_of(entry)), self.encoder.prepare_image)
+            if isinstance(seen, str):
+                reasons.append(seen)
+            elif seen.entry.sha256 != entry.sha256:
+                # its identity and metadata are of another picture, perhaps
+                reasons.append("its file has changed since; index it again")
+            else:
+                return replace(seen, entry=replace(seen.entry.at(entry.places), key=entry.id))
+        return reasons[0]

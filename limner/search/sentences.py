@@ -1,7 +1,7 @@
 """Sentences in a store, which an image finds: a table of their own beside that of the images."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,13 +10,12 @@ from jaxtyping import Float
 
 from limner.errors import DataError, SettingsError
 from limner.store.digests import total_of, vector_sums
-from limner.store.entry import key_of
 from limner.store.files import StoreFiles
 from limner.store.kept_model import as_stored
 from limner.store.rows import Reading, SentenceRow, State
-from limner.store.snapshot import Snapshot
 from limner.store.sound import damaged, matrix_of, sound_sentences
 from limner.store.vectors import Vectors
+from limner.store.writer import StoreWriter
 from limner.store_reports import SentencesReport
 from limner.types import Encoder
 from limner.wire import FoundSentence
@@ -104,6 +103,23 @@ class SentenceTable:
             cut=0 if count is None else count([sentence.text for sentence in known]),
         )
 
+    def move(self, writer: StoreWriter, moves: Mapping[str, str]) -> None:
+        """Let sentences follow their images to new paths, given by the old ones."""
+        if not moves or not len(self):
+            return
+        rows = self._read()
+        ours = [(row, vector) for row, vector in rows if row.path in moves]
+        writer.delete_sentences([row.id for row, _ in ours])
+        held = {row.id for row, _ in rows}.difference(row.id for row, _ in ours)
+        moved = {}
+        for row, vector in ours:
+            one = Sentence(row.text, moves[row.path or ""])
+            # a copy may have the same sentence
+            if one.id not in held:
+                moved[one.id] = (one, vector)
+        vectors = matrix_of(self.files.folder, [vector for _, vector in moved.values()], self.files.dim)
+        writer.add_sentences([(key, one.text, one.path) for key, (one, _) in moved.items()], vectors)
+
     def search(self, query: Float[np.ndarray, " dim"], k: int) -> list[FoundSentence]:
         """Find the k sentences nearest to a query vector, best first: exact, equal scores ordered by text."""
         snapshot = self._current()
@@ -116,7 +132,9 @@ class SentenceTable:
                 rank=rank,
                 score=float(score),
                 text=sentence.text,
-                id=_key_in(pictures, sentence.path),
+                id=None
+                if (row := pictures.row_at(sentence.path)) is None
+                else pictures.keys_of(np.array([row]))[0],
                 key=sentence.id,
                 path=None if sentence.path is None else Path(sentence.path),
             )
@@ -156,9 +174,3 @@ class SentenceTable:
         if (len(rows), total_of(row.digest for row, _ in rows)) != (state.rows, state.total):
             raise damaged(files.folder, f"its {len(rows)} sentences are not those of its last commit")
         return rows
-
-
-def _key_in(pictures: Snapshot, path: str | None) -> str | None:
-    """Key of the image of a path, if the store holds it."""
-    key = None if path is None else key_of(path)
-    return None if key is None or pictures.row(key) is None else key

@@ -40,7 +40,7 @@ from limner.search.query_vectors import Compose
 from limner.search.store_info import store_info
 from limner.store.calibration import calibration_for
 from limner.store.contents import thumbnails
-from limner.store.entry import StoredImage, key_of
+from limner.store.entry import StoredImage
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.kept_model import as_stored, load_source, load_stored_model
@@ -182,13 +182,13 @@ class Store:
         told = {field: value for field, value in given.items() if value is not None}
         # held from before the look: facts that another process gives meanwhile would be lost
         with self.files.writing():
-            facts = facts_of(self.files.entry(key_of(path)), told)
+            facts = facts_of(self.files.entries([path]).get(path), told)
             facts |= {} if name is None else {"name": name}
             report = self.index([path], metadata={path: facts})
         if report.skipped:
             # indexing lists what it cannot read and goes on; of one file that is the whole result
             raise StoreError(f"{path}: {report.skipped[0][1]}")
-        return self.item(key_of(path))
+        return self.files.entries([path])[path].to_item()
 
     def index(
         self,

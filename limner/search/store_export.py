@@ -167,7 +167,9 @@ class _Rows:
         schema = self.schema(vectors=True)
         for start in range(0, self.count, _BLOCK):
             some = self._rows[start : start + _BLOCK]
-            texts = [self._texts.get(row.path, []) for row in some]
+            texts = [
+                sorted({text for path in row.paths for text in self._texts.get(path, ())}) for row in some
+            ]
             self.sentences += sum(map(len, texts))
             matrix = read_vectors(self._files.folder, self._reading, some, self.dim)
             flat = pa.array(np.ascontiguousarray(matrix).ravel())

@@ -195,7 +195,7 @@ def without_path(one: T, folder: Path | None) -> T:
     """Make a hit or an item ready for HTTP: without its path, under the name that clients know."""
     # told for an upload by what its client called it: its file has the hash for a name
     name = shown_name(str(one.path), one.metadata, folder)
-    return one.model_copy(update={"path": None, "name": name})
+    return one.model_copy(update={"path": None, "copies": (), "name": name})
 
 
 def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:

@@ -101,8 +101,11 @@ class ServeSettings(Settings):
     rate: float = Field(default=50, ge=0)
     """Requests a second that one client may send; 0 = no limit."""
 
-    max_body: int = Field(default=12, ge=1)
+    max_body: int = Field(default=32, ge=1)
     """Largest body of a request, in MiB."""
+
+    max_pixels: int | None = Field(default=None, ge=1)
+    """Most pixels that are decoded of a picture that a client sends; as everywhere if not given."""
 
     max_metadata: int = Field(default=16, ge=1)
     """Largest metadata of a picture that a client adds, in KiB of JSON."""

@@ -13,7 +13,15 @@ from anyio import CapacityLimiter, to_thread
 from PIL import Image
 from starlette.responses import Response
 
-from limner.data.images import browser_type, encoded_anew, open_header, quiet, thumbnail
+from limner.data.images import (
+    browser_type,
+    encoded_anew,
+    max_pixels,
+    open_header,
+    quiet,
+    thumbnail,
+    too_large,
+)
 from limner.errors import ChangedPictureError, ImageError
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
@@ -29,8 +37,6 @@ from limner.store.uploads import ENDINGS
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_DEEP = 4
-"""Factor by which an image of more than eight bits takes more memory while it is decoded."""
 
 _READERS = 16
 """Threads that read the files of pictures and their thumbnails.
@@ -179,30 +185,25 @@ def _open(image: StoredImage) -> BinaryIO:
         ) from None
 
 
-def check_pixels(content: bytes, most: int) -> None:
-    """Raise `RefusedError` (413) for an image of more pixels than `most`, by its header; deep ones by a quarter.
+def check_pixels(content: bytes, most: int | None) -> None:
+    """Raise `RefusedError` (413) for an image that is too large, by its header (`limner.data.images.too_large`).
 
     An image that cannot be read passes; it is refused when it is decoded.
     """
     try:
-        with quiet(), open_header(io.BytesIO(content), most) as image:
-            # I and F: modes of more than eight bits; decoding them takes copies in 32 bits
-            pixels, deep = image.width * image.height, image.mode[0] in "IF"
-    # Pillow itself refuses at twice its own limit, already when it reads the header, and HEIC is refused at `most`
-    except Image.DecompressionBombError:
-        pixels, deep = most + 1, False
+        with quiet(), open_header(io.BytesIO(content), most or max_pixels()) as image:
+            reason = too_large(image, most)
+    except Image.DecompressionBombError as error:
+        reason = str(error)
     except Exception:  # damaged headers raise nearly anything
         return
-    if pixels * (_DEEP if deep else 1) > most:
-        bits = " of more than eight bits" if deep else ""
-        raise RefusedError(
-            413, f"pictures{bits} have at most {most // (_DEEP if deep else 1):,} pixels; scale it down first"
-        )
+    if reason:
+        raise RefusedError(413, reason)
 
 
-def with_pixels(engine: Engine, query: SearchRequest, max_pixels: int) -> SearchRequest:
+def with_pixels(engine: Engine, query: SearchRequest, most: int | None) -> SearchRequest:
     """Decode the image of a query. Raises what `check_pixels` and `Encoder.prepare_image` raise."""
     assert isinstance(query.image, bytes)
     # before decoding: from the header it takes 0.02 s to refuse an image of 521 kB that decodes to 2.5 GB
-    check_pixels(query.image, max_pixels)
+    check_pixels(query.image, most)
     return PreparedRequest(**dict(query), pixels=engine.encoder.prepare_image(query.image))

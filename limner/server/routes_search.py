@@ -152,7 +152,7 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
         found_hits = await unless_disconnected(request, asked, settings.query_seconds)
         hits = sentences_that_fit(found_hits, settings.max_answer)
         # also for images that the store no longer holds: their sentences tell of them all the same
-        found = [key_of(str(hit.path)) for hit in hits if hit.path is not None]
+        found = [hit.id or key_of(str(hit.path)) for hit in hits if hit.path is not None]
         note(request.scope, found=found, count=len(hits))
         public_hits = tuple(hit.model_copy(update={"path": None}) for hit in hits)
         return SentencesAnswer(

@@ -54,7 +54,7 @@ class ServerSettings(Settings):
     max_k: int = Field(default=100, ge=1)
     """Largest number of pictures in one answer."""
 
-    max_body: int = Field(default=12 * 2**20, ge=1024)
+    max_body: int = Field(default=32 * 2**20, ge=1024)
     """Largest body of a request in bytes; base64 makes a picture in it a third larger."""
 
     request_seconds: float = Field(default=30.0, gt=0)
@@ -67,9 +67,9 @@ class ServerSettings(Settings):
     max_connections: int = Field(default=800, ge=1)
     """Largest number of open connections; further ones are refused."""
 
-    # 33 million: RGB of 100 MB, which two decoding threads hold at once
-    max_pixels: int = Field(default=2**25, ge=1)
-    """Largest picture that a client may send, in pixels; a quarter of that for more than eight bits a channel."""
+    # 400 MB of RGB, which two decoding threads may hold at once
+    max_pixels: int | None = Field(default=None, ge=1)
+    """Most pixels that are decoded of a picture that a client sends; None = as everywhere, 2²⁷ or LIMNER_MAX_PIXELS."""
 
     max_rerank: int = Field(default=10_000, ge=0)
     """Largest number of pictures that a query may ask the reranker to order again."""

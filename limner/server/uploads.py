@@ -15,7 +15,7 @@ from limner.search.engine import Engine
 from limner.search.image_look import facts_of
 from limner.search.index import index_pictures
 from limner.server.problems import RefusedError
-from limner.store.entry import StoredImage, key_of
+from limner.store.entry import StoredImage
 from limner.store.path import cause_of
 from limner.store.uploads import ENDINGS, NAME, Uploads, is_in, is_upload
 
@@ -35,7 +35,8 @@ class Changes:
 
     def _claimed(self, folder: Path) -> Uploads:
         files = self.engine.files
-        paths = files.snapshot().columns.paths
+        columns = files.snapshot().columns
+        paths = [*columns.paths, *(path for others in columns.others for path in others)]
         # links are followed once a folder, not once a picture
         here = {parent for parent in {_parent(path) for path in paths} if is_in(parent, folder)}
         for path in paths:
@@ -63,7 +64,7 @@ class Changes:
         try:
             # the file, too, is written by whoever holds the store: an erasure meanwhile would take it for a leftover
             with self.engine.files.writing(), self._written(path, content):
-                before = self.engine.files.entry(key_of(str(path)))
+                before = self.engine.files.entries([str(path)]).get(str(path))
                 facts = {**facts_of(before, given), NAME: name}
                 # one worker: it is one file, and the thread of the model waits for it anyway
                 done = index_pictures(
@@ -73,9 +74,7 @@ class Changes:
                     raise RefusedError(409, f"{name}: {done.skipped[0][1]}")
         except OSError as error:
             raise _unwritten(path, error) from None
-        entry = self.engine.files.entry(key_of(str(path)))
-        assert entry is not None
-        return entry
+        return self.engine.files.entries([str(path)])[str(path)]
 
     @contextmanager
     def _written(self, path: Path, content: bytes) -> Iterator[None]:

@@ -23,6 +23,8 @@ class Columns:
     ids: np.ndarray
     sha256: np.ndarray
     paths: list[str]
+    others: list[tuple[str, ...]]
+    """Further paths of each."""
     identities: list[str | None]
     metadata: list[str]
     """JSON; images of equal metadata share one text."""
@@ -41,14 +43,15 @@ class Columns:
     def of(cls, rows: Iterable[PictureRow]) -> "Columns":
         """Order rows by path."""
         # column by column as they come: a hundred thousand rows would make Python's collector look at each many times
-        ids, hashes, paths, times, told, identities, metadata, numbers, sums, digests = columns = [
-            list[Any]() for _ in range(10)
+        ids, hashes, paths, others, times, told, identities, metadata, numbers, sums, digests = columns = [
+            list[Any]() for _ in range(11)
         ]
         texts: dict[str, str] = {}
         for row in rows:
             ids.append(row.id)
             hashes.append(row.sha256)
             paths.append(row.path)
+            others.append(tuple(row.paths[1:]))
             times.append(row.taken)
             told.append(row.taken_told is not None)
             identities.append(row.identity)
@@ -57,7 +60,7 @@ class Columns:
             sums.append(row.vector_sum)
             digests.append(row.digest)
         order = sorted(range(len(paths)), key=paths.__getitem__)
-        ids, hashes, paths, times, told, identities, metadata, numbers, sums, digests = (
+        ids, hashes, paths, others, times, told, identities, metadata, numbers, sums, digests = (
             [column[place] for place in order] for column in columns
         )
         known = np.array([time is not None for time in times], bool)
@@ -66,6 +69,7 @@ class Columns:
             ids=np.array(ids, "S32"),
             sha256=np.array(hashes, "S64"),
             paths=paths,
+            others=others,
             identities=identities,
             metadata=metadata,
             taken=np.where(known, taken, np.datetime64("NaT", "us")),

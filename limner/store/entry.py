@@ -2,13 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from limner.errors import DataError
 from limner.wire import Item, item_values, taken_from
+
+NOWHERE = "[]"
+"""The `others` of an image that has one place."""
 
 LARGEST = 2**63 - 1
 """Largest whole number that metadata may hold: other programs read JSON's numbers into 64 bits."""
@@ -24,6 +27,8 @@ class PictureRow(NamedTuple):
 
     id: str
     path: str
+    others: str
+    """JSON: path and time of last change of each further place of the same bytes."""
     sha256: str
     size: int
     mtime: int
@@ -40,6 +45,11 @@ class PictureRow(NamedTuple):
     digest: bytes
 
     @property
+    def paths(self) -> list[str]:
+        """All places where its bytes lie."""
+        return [self.path, *further_paths(self.others)]
+
+    @property
     def taken(self) -> int | None:
         """When; what was told stands before what was read."""
         return self.taken_read if self.taken_told is None else self.taken_told
@@ -50,11 +60,19 @@ class PictureRow(NamedTuple):
         return taken_from(self.taken is not None, self.taken_told is not None)
 
 
+class Place(NamedTuple):
+    """A file of an image: its absolute path, and the time of its last change in nanoseconds."""
+
+    path: str
+    mtime: int
+
+
 @dataclass(frozen=True)
 class StoredImage:
-    """One image file as it was when it was indexed.
+    """One image as it was when it was indexed.
 
-    - `path`: absolute; it decides the key, so that a store holds one row a file.
+    - `path`: absolute, of its file; `others`: further files of the same bytes.
+    - `key`: None = that of its path; it stays when files are moved, and a new image may find it taken.
     - `sha256`: hex digest of the file's bytes; `size`: bytes; `mtime`: time of its last change, nanoseconds.
     - `taken_read`, `taken_told`: when, by the camera's own clock (no time zone), or None; from the file, and by what
       somebody told limner, which stays when the file changes.
@@ -69,18 +87,41 @@ class StoredImage:
     taken_told: datetime | None = None
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    others: tuple[Place, ...] = ()
+    key: str | None = None
 
     @property
     def id(self) -> str:
-        """Stable key of the row, see `key_of`."""
-        return key_of(self.path)
+        """Its key."""
+        return self.key or key_of(self.path)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """All files of its bytes."""
+        return Place(self.path, self.mtime), *self.others
+
+    @property
+    def paths(self) -> list[str]:
+        """All paths of its bytes."""
+        return [place.path for place in self.places]
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """Its paths but the first."""
+        return tuple(place.path for place in self.others)
+
+    def at(self, places: Sequence[Place]) -> "StoredImage":
+        """The same image, whose bytes lie there now."""
+        first, *others = places
+        key = self.key if first.path == self.path else self.id
+        return replace(self, key=key, path=first.path, mtime=first.mtime, others=tuple(others))
 
     @property
     def taken(self) -> datetime | None:
         """When; what was told stands before what was read."""
         return self.taken_told or self.taken_read
 
-    def to_values(self) -> tuple[str, str, str, int, int, int | None, int | None, str | None, str]:
+    def to_values(self) -> tuple[str, str, str, str, int, int, int | None, int | None, str | None, str]:
         """The first values of a `PictureRow`.
 
         Raises `DataError` for broken Unicode and for metadata that JSON cannot hold.
@@ -88,19 +129,31 @@ class StoredImage:
         try:
             metadata = to_json(self.metadata)
             # the name of a file may hold bytes that are not UTF-8 (lone surrogates in Python), which no store holds
-            for text in (self.path, self.identity or ""):
+            for text in (*self.paths, self.identity or ""):
                 text.encode()
         except (TypeError, ValueError):
             raise DataError(
                 f"{self.path!a}: path, identity and metadata must be plain text and JSON, whole numbers within ±2^63"
             ) from None
         read, told = map(_microseconds, (self.taken_read, self.taken_told))
-        return self.id, self.path, self.sha256, self.size, self.mtime, read, told, self.identity, metadata
+        others = json.dumps(self.others, ensure_ascii=False)
+        return (
+            self.id,
+            self.path,
+            others,
+            self.sha256,
+            self.size,
+            self.mtime,
+            read,
+            told,
+            self.identity,
+            metadata,
+        )
 
     def to_item(self) -> Item:
         """Convert to the type that the library, the server and `--json` answer with."""
         told = self.taken_told is not None
-        return Item(**item_values(self.id, self.path, self.identity, self.metadata, self.taken, told=told))
+        return Item(**item_values(self.id, self.paths, self.identity, self.metadata, self.taken, told=told))
 
     @classmethod
     def of(cls, row: PictureRow) -> "StoredImage":
@@ -114,6 +167,8 @@ class StoredImage:
             time_of(row.taken_told),
             row.identity,
             json.loads(row.metadata),
+            tuple(map(Place._make, json.loads(row.others))),
+            None if row.id == key_of(row.path) else row.id,
         )
 
 
@@ -129,15 +184,20 @@ def _microseconds(time: datetime | None) -> int | None:
 _EPOCH = datetime(1970, 1, 1)
 
 
+def further_paths(others: str) -> list[str]:
+    """The paths in the `others` of a `PictureRow`."""
+    return [] if others == NOWHERE else [path for path, _ in json.loads(others)]
+
+
 def key_of(path: str) -> str:
-    """Key of an image by its absolute path: a digest, 32 hex digits."""
+    """The key that a new image of this absolute path has: a digest, 32 hex digits."""
     # a digest and not the path: keys stand in URLs and in SQL, and must tell nothing of this machine. 128 bits: of a
     # billion images two have the same key with a probability of 1e-21
     return hashlib.sha256(path.encode()).hexdigest()[:32]
 
 
 def keys_of(paths: Iterable[str]) -> list[str]:
-    """Keys of images; without those whose names are not UTF-8, which no store holds."""
+    """Keys of new images; without those whose names are not UTF-8, which no store holds."""
     return [key_of(path) for path in paths if path == path.encode(errors="ignore").decode()]
 
 

@@ -91,17 +91,17 @@ def chosen_by(
         rows = sorted(sound(files.folder, reading.pictures()), key=lambda row: row.path)
         held_sentences = sound_sentences(files.folder, reading.sentences())
         sentences = [(sentence.id, sentence.path, sentence.text) for sentence, _ in held_sentences]
-    own_paths = [row.path for row in rows]
-    named = np.array([row.id in keys for row in rows], bool) | _below(own_paths, wanted)
+    own_paths = [path for row in rows for path in row.paths]
+    named = np.array([row.id in keys for row in rows], bool) | _below([row.paths for row in rows], wanted)
     conditions = _conditions(where)
     met = _meeting(rows, identity, conditions)
     if met:
         named |= np.logical_and.reduce(list(met.values()))
     images = [StoredImage.of(rows[place]) for place in np.flatnonzero(named).tolist()]
-    erased = {image.path for image in images}
+    erased = {path for image in images for path in image.paths}
     described = [path for _, path, _ in sentences]
     # also those of a named path or key without an image
-    theirs = _below(described, wanted) | np.array(
+    theirs = _below([[] if path is None else [path] for path in described], wanted) | np.array(
         [
             id in keys or (path is not None and (path in erased or key_of(path) in keys))
             for id, path, _ in sentences
@@ -149,14 +149,12 @@ def _without_rows(wanted: list[str], paths: list[str | None]) -> list[str]:
     return [path for path in some if path.rstrip(os.sep) not in parents]
 
 
-def _below(paths: Sequence[str | None], wanted: list[str]) -> Bool[np.ndarray, " rows"]:
-    """True for the paths that are wanted, or lie below one of them."""
+def _below(paths: Sequence[Sequence[str]], wanted: list[str]) -> Bool[np.ndarray, " rows"]:
+    """True for the rows of which a path is wanted, or lies below one of them."""
     exact = set(wanted)
     # with the separator: below "/a/b" lies "/a/b/c" and not "/a/bc"
     folders = tuple(path.rstrip(os.sep) + os.sep for path in wanted)
-    return np.array(
-        [path is not None and (path in exact or path.startswith(folders)) for path in paths], bool
-    )
+    return np.array([any(path in exact or path.startswith(folders) for path in some) for some in paths], bool)
 
 
 def _conditions(where: Where) -> dict[str, Condition]:
@@ -178,7 +176,7 @@ def _meeting(
         wanted = same_name(identity)
         met[f"identity={identity}"] = np.array([one == wanted for one in names], bool)
     own = {
-        "path": [row.path for row in rows],
+        "path": [row.paths for row in rows],
         "identity": names,
         "taken": [time_of(row.taken) for row in rows],
     }

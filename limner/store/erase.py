@@ -17,7 +17,7 @@ import numpy as np
 from limner.durable import sync
 from limner.errors import CheckpointError, StoreError, UnfinishedErasureError
 from limner.store.contents import chunks
-from limner.store.entry import PictureRow
+from limner.store.entry import PictureRow, further_paths
 from limner.store.erasable import Erasable, chosen_by
 from limner.store.files import StoreFiles
 from limner.store.manifest import MODEL_FOLDER
@@ -115,7 +115,7 @@ def erase(
         shared = traces.leave_out(_in_rows(files, search, tell))
         proof = _proof(files, added, traces, tell)
         elsewhere = added_elsewhere(
-            (image.path for image in chosen.images), None if added is None else added.folder
+            (path for image in chosen.images for path in image.paths), None if added is None else added.folder
         )
         others = [("sentences", _OWNERLESS, chosen.ownerless), ("uploads", _ELSEWHERE, elsewhere)]
         if audit is not None:
@@ -125,7 +125,7 @@ def erase(
                 )
         left = (Remains(file=file, kind=kind, count=count) for file, kind, count in others if count)
         proof["found"] = (*proof["found"], *left)
-        own = {Path(image.path).name for image in chosen.images}
+        own = {Path(path).name for image in chosen.images for path in image.paths}
         return ErasureReport(
             pictures=len(chosen.images),
             sentences=len(chosen.sentences),
@@ -190,6 +190,8 @@ def _traces(files: StoreFiles, chosen: Erasable) -> tuple[Traces, int]:
 def _add_picture(traces: Traces, row: PictureRow) -> None:
     for kind in ("id", "path", "sha256", "identity", "metadata"):
         traces.add_text(kind, getattr(row, kind))
+    for path in further_paths(row.others):
+        traces.add_text("path", path)
     for kind in ("thumbnail_digest", "regions_digest", "digest"):
         traces.add_bytes(kind, getattr(row, kind) or b"")
 

@@ -9,7 +9,7 @@ refused; any number may read.
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from limner.durable import sync
 from limner.errors import SettingsError, StoreError
-from limner.store.entry import StoredImage, keys_of
+from limner.store.entry import PictureRow, StoredImage
 from limner.store.lock import lock_of
 from limner.store.manifest import (
     IN_STORE,
@@ -199,7 +199,7 @@ class StoreFiles:
         region_features: RegionFeatures | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
     ) -> None:
-        """Add images, or replace those of the same path, in one commit: see `StoreWriter.add`.
+        """Add images, or replace those of the same key, in one commit: see `StoreWriter.add`.
 
         Raises what that raises, and `StoreError` while another process writes; the store is then as it was.
         """
@@ -216,11 +216,32 @@ class StoreFiles:
             self.read(lambda reading: list(sound(self.folder, reading.pictures(ids))))
             return writer.delete(ids)
 
+    def images(self, paths: Sequence[str] | None = None, sizes: Collection[int] = ()) -> list[StoredImage]:
+        """Stored images, ordered by path: all, or at least those of some absolute paths and those of some sizes."""
+
+        def read(reading: Reading) -> list[PictureRow]:
+            every = paths is None or len(paths) + len(sizes) > _FEW
+            rows = reading.pictures() if every else reading.pictures_like(paths or (), [*sizes])
+            return list(sound(self.folder, rows))
+
+        return sorted(map(StoredImage.of, self.read(read)), key=lambda image: image.path)
+
+    def take_out(self, paths: Collection[str]) -> int:
+        """Take files out of their images, and return how many images had no others; these are removed as by `delete`.
+
+        Sentences of these files go, too. Raises what `delete` raises.
+        """
+        with self.changing() as writer:
+            named = [image for image in self.images() if not set(paths).isdisjoint(image.paths)]
+            left = [[place for place in image.places if place.path not in paths] for image in named]
+            pairs = list(zip(named, left, strict=True))
+            writer.update([image.at(some) for image, some in pairs if some])
+            writer.delete_sentences(paths=list(paths))
+            return writer.delete([image.id for image, some in pairs if not some])
+
     def entries(self, paths: Sequence[str] | None = None) -> dict[str, StoredImage]:
-        """Stored images by absolute path: all, or at least those of some paths."""
-        ids = None if paths is None or len(paths) > _FEW else keys_of(paths)
-        rows = self.read(lambda reading: list(sound(self.folder, reading.pictures(ids))))
-        return {row.path: StoredImage.of(row) for row in rows}
+        """Stored images by absolute path, by each of theirs: all, or at least those of some paths."""
+        return {path: image for image in self.images(paths) for path in image.paths}
 
     def entry(self, key: str) -> StoredImage | None:
         """One stored image by its key; None if it is not there."""

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 
 from limner.errors import StoreError
 from limner.store.digests import row_digest, total_of, total_without, vector_sums
-from limner.store.entry import PictureRow, StoredImage
+from limner.store.entry import PictureRow, StoredImage, further_paths
 from limner.store.lance_head import Head, Kept, put_head, read_head
 from limner.store.lance_tables import (
     AT_ONCE,
@@ -225,6 +225,10 @@ class LanceReading:
         for batch in self.scan("pictures", PictureRow._fields, ids):
             yield from map(PictureRow._make, values_of(batch))
 
+    def pictures_like(self, paths: Sequence[str], sizes: Sequence[int]) -> Iterator[PictureRow]:
+        """See `Reading.pictures_like`: all, since each condition is a request of its own."""
+        return self.pictures()
+
     def digests(self) -> dict[Any, Any]:
         """See `Reading.digests`."""
         return {
@@ -347,9 +351,11 @@ class LanceWriting:
     def delete(self, ids: Sequence[Any]) -> int:
         """See `Writing.delete`."""
         with self._changing():
-            found = list(self._found("pictures", ids, ["id", "path"]))
+            found = list(self._found("pictures", ids, ["path", "others"]))
             # also the sentences of a picture whose row is no longer there cannot be told whose they are
-            self.delete_sentences(paths=[path for _, path in found])
+            self.delete_sentences(
+                paths=[one for path, others in found for one in (path, *further_paths(others))]
+            )
             return self._delete(ids)
 
     def add_sentences(

@@ -15,8 +15,8 @@ from limner.store.sqlite_file import PARTIAL
 DESCRIPTION, ID = "description", "id"
 """Names of the texts of a store in which this, and its id alone, are kept."""
 
-# 1 to 4 were LanceDB's files with checksums, and segments; 5 is one SQLite file
-FORMAT = 6
+# 1 to 4 were LanceDB's files with checksums, and segments; 5 and on are one SQLite file
+FORMAT = 7
 """Version of the layout; older stores must be indexed anew."""
 
 MODEL_FOLDER = "model"

@@ -82,6 +82,9 @@ class Reading(Protocol):
     def pictures(self, ids: Sequence[str] | None = None) -> Iterator[PictureRow]:
         """Facts of all images, in no order, or of those of some keys that there are."""
 
+    def pictures_like(self, paths: Sequence[str], sizes: Sequence[int]) -> Iterator[PictureRow]:
+        """Facts of some images, in no order: at least those at one of the paths or of one of the sizes."""
+
     def digests(self) -> dict[Any, Any]:
         """The digest of each image's row by its key; damaged ones may be of any type."""
 
@@ -108,7 +111,7 @@ class Writing(Protocol):
     """Bytes that it holds back, about."""
 
     def add(self, pictures: Sequence[Picture]) -> None:
-        """Add images, or put them in the place of those of the same path."""
+        """Add images, or put them in the place of those of the same key."""
 
     def update(self, images: Sequence[StoredImage]) -> None:
         """Give stored images other facts; their bytes stay. Raises `StoreError` for a row that is damaged or gone."""

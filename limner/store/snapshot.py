@@ -3,6 +3,7 @@
 import hashlib
 import json
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -122,7 +123,7 @@ class Snapshot:
         return [
             item_values(
                 own.ids[row].decode(),
-                own.paths[row],
+                (own.paths[row], *own.others[row]),
                 own.identities[row],
                 json.loads(own.metadata[row]),
                 own.taken[row].item(),
@@ -156,6 +157,14 @@ class Snapshot:
             raise UnknownPictureError(f"the store holds no picture {key[:64]!a}")
         return row
 
+    def row_at(self, path: str | None) -> int | None:
+        """The row of the image that has a file at this path; None if none has."""
+        if path is None:
+            return None
+        row = bisect_left(self.columns.paths, path)
+        found = row < len(self.columns.paths) and self.columns.paths[row] == path
+        return row if found else self._further.get(path)
+
     def keys_of(self, rows: Int[np.ndarray, " some"]) -> list[str]:
         """Keys of some rows, in the order given."""
         return [key.decode() for key in self.columns.ids[rows].tolist()]
@@ -172,6 +181,10 @@ class Snapshot:
         return np.flatnonzero(self.columns.sha256 == digest.encode()).tolist()
 
     @cached_property
+    def _further(self) -> dict[str, int]:
+        return {path: row for row, others in enumerate(self.columns.others) for path in others}
+
+    @cached_property
     def _every(self) -> Int[np.ndarray, " rows"]:
         rows = np.arange(len(self.vectors))
         # all queries without conditions share it
@@ -182,7 +195,11 @@ class Snapshot:
     def metadata(self) -> MetadataIndex:
         """The metadata that conditions are tested against."""
         own = self.columns
-        values = {"path": own.paths, "identity": own.identities, "taken": own.taken}
+        # of several paths each counts, as of any list
+        paths = [
+            [path, *others] if others else path for path, others in zip(own.paths, own.others, strict=True)
+        ]
+        values = {"path": paths, "identity": own.identities, "taken": own.taken}
         return MetadataIndex(own.metadata, values)
 
     def meeting(

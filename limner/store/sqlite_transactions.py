@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.store.digests import SIZE, known, row_digest, total_of, total_without, vector_sums
-from limner.store.entry import PictureRow, StoredImage
+from limner.store.entry import PictureRow, StoredImage, keys_of
 from limner.store.rows import Picture, SentenceRow, State, contents_of, picture_row, same_contents
 from limner.store.sqlite_file import PICTURE, SENTENCE, begin, commit, damaged, of_some, told
 
@@ -46,6 +46,17 @@ class SqliteReading:
         if ids is None:
             return map(PictureRow._make, self._connection.execute(f"SELECT {PICTURE} FROM pictures"))
         found = of_some(self._connection, f"SELECT {PICTURE} FROM pictures WHERE id IN", ids)
+        return map(PictureRow._make, found)
+
+    def pictures_like(self, paths: Sequence[str], sizes: Sequence[int]) -> Iterator[PictureRow]:
+        """See `Reading.pictures_like`."""
+        # by the key, too: a row whose path is damaged must not be taken for none
+        given = {"id": keys_of(paths), "path": paths, "size": sizes}
+        tests = [f"{column} IN ({', '.join('?' * len(some))})" for column, some in given.items()]
+        found = self._connection.execute(
+            f"SELECT {PICTURE} FROM pictures WHERE {' OR '.join(tests)} OR others <> '[]'",
+            [one for some in given.values() for one in some],
+        )
         return map(PictureRow._make, found)
 
     def digests(self) -> dict[Any, Any]:
@@ -154,7 +165,8 @@ class SqliteWriting:
         with self._changing("pictures"):
             rows = self._remove(ids)
             # of a picture whose row is gone or damaged the sentences cannot be found either
-            self.delete_sentences(paths=[row.path for row in rows if isinstance(row.path, str)])
+            sound = [row for row in rows if row.digest == row_digest(row[:-1])]
+            self.delete_sentences(paths=[path for row in sound for path in row.paths])
             return len(rows)
 
     def add_sentences(

@@ -23,7 +23,6 @@ from pathlib import Path
 
 from limner.durable import read_json, sync, write_whole
 from limner.errors import SettingsError, StoreError
-from limner.store.entry import key_of
 from limner.store.files import StoreFiles
 from limner.store.path import reached
 
@@ -148,7 +147,7 @@ class Uploads:
         except (FileNotFoundError, UnicodeDecodeError):
             path = ""
         # half a path, if it was killed while it wrote it, is no name of an upload: nothing has been added yet
-        if is_upload(path, self.folder) and files.entry(key_of(path)) is None:
+        if is_upload(path, self.folder) and path not in files.entries([path]):
             with suppress(FileNotFoundError):
                 (self.folder / Path(path).name).unlink()
                 sync(self.folder)

@@ -12,7 +12,7 @@ from limner.errors import LimnerError, StoreError
 from limner.export.exported import ExportedModel
 from limner.store.contents import chunks
 from limner.store.digests import digest_of, known, row_digest, total_of, vector_sums
-from limner.store.entry import PictureRow, StoredImage, key_of
+from limner.store.entry import NOWHERE, PictureRow, Place, StoredImage
 from limner.store.files import StoreFiles
 from limner.store.manifest import IN_STORE
 from limner.store.path import expect_own_files
@@ -98,11 +98,11 @@ def verify(
             # threads: waiting for the disk and hashing release the GIL
             for some in chunks(list(reading.pictures()), 1024):
                 images = [StoredImage.of(row) for row in some if row_digest(row[:-1]) == row.digest]
-                for image, state in zip(
-                    images, threads.map(lambda one: _state(one, hashes), images), strict=True
-                ):
+                places = [(image, place) for image in images for place in image.places]
+                states = threads.map(lambda one: _state(one[0], one[1], hashes), places)
+                for (_, place), state in zip(places, states, strict=True):
                     if state is not None:
-                        findings.note(state, image.path)
+                        findings.note(state, place.path)
                 findings.pictures += len(some)
                 if progress is not None:
                     progress(findings.pictures, max(total, findings.pictures))
@@ -125,7 +125,7 @@ def checked_pictures(files: StoreFiles, reading: Reading) -> Iterator[tuple[Pict
         digests += known(row.digest for row in every)
         some = []
         for row in every:
-            if row_digest(row[:-1]) == row.digest and row.id == key_of(row.path):
+            if row_digest(row[:-1]) == row.digest:
                 some.append(row)
             else:
                 yield row, ["row"]
@@ -147,7 +147,7 @@ def checked_pictures(files: StoreFiles, reading: Reading) -> Iterator[tuple[Pict
         yield _NOBODY._replace(path=f"{len(digests)} of {state.rows}"), ["rows"]
 
 
-_NOBODY = PictureRow("", "", "", 0, 0, None, None, None, "{}", 0, 0, None, None, b"")
+_NOBODY = PictureRow("", "", NOWHERE, "", 0, 0, None, None, None, "{}", 0, 0, None, None, b"")
 
 
 def checked_sentences(files: StoreFiles, reading: Reading) -> Iterator[tuple[SentenceRow, list[str]]]:
@@ -229,13 +229,13 @@ def _check_model(findings: Findings, files: StoreFiles) -> None:
         findings.note("model", str(error))
 
 
-def _state(entry: StoredImage, hashes: bool) -> str | None:
-    """Tell which kind of `STALE` a file is; None if it is unchanged."""
-    path = Path(entry.path)
+def _state(entry: StoredImage, place: Place, hashes: bool) -> str | None:
+    """Tell which kind of `STALE` a file of an image is; None if it is unchanged."""
+    path = Path(place.path)
     try:
         status = path.stat()
         # by its bytes a file that was only touched is unchanged: copies and checkouts give new times
-        same = status.st_size == entry.size and (hashes or status.st_mtime_ns == entry.mtime)
+        same = status.st_size == entry.size and (hashes or status.st_mtime_ns == place.mtime)
         if same and hashes:
             with path.open("rb") as file:
                 same = hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256

@@ -59,7 +59,7 @@ class StoreWriter:
         region_features: RegionFeatures | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
     ) -> None:
-        """Add images, or replace those of the same path; with `region_features` if the store keeps them.
+        """Add images, or replace those of the same key; with `region_features` if the store keeps them.
 
         Raises `StoreError` for another width or region features and if the disk refuses, `DataError` for NaN, a path
         given twice or metadata that JSON cannot hold.

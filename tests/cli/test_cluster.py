@@ -18,7 +18,8 @@ from limner.data.records import Dataset
 from limner.inference import evaluate_run
 from limner.inference.evaluate_run import results_of
 from limner.search import cluster
-from limner.search.batch_look import Looked, Task, looked_at
+from limner.search.batch_look import Looked, looked_at
+from limner.search.image_look import Task
 from limner.store.contents import region_features
 from limner.store.files import StoreFiles
 from limner.types import Encoder

@@ -16,7 +16,7 @@ from limner.errors import SettingsError, StoreError
 from limner.search.sentences import Sentence
 from limner.server import audit
 from limner.server.audit import AuditLog
-from limner.store.entry import StoredImage
+from limner.store.entry import Place, StoredImage
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.sqlite_rows import SqliteRows
@@ -44,7 +44,7 @@ def test_list(limner: Limner, store: Path) -> None:
     every = json.loads(limner("store", "list", store, "--json").out)
     assert [row["path"] for row in every] == sorted(StoreFiles.open(store).entries())
     # all that is held of a picture, whoever asks; the time of its file's last change is for indexing alone
-    assert {field.name for field in fields(StoredImage)} - {"mtime"} <= every[0].keys()
+    assert {field.name for field in fields(StoredImage)} - {"mtime", "key", "others"} <= every[0].keys()
     lines = limner("store", "list", store).out.splitlines()
     assert lines[0].startswith(f"{every[0]['id']}  {every[0]['path']}")
     someone = every[0]["identity"]
@@ -64,6 +64,23 @@ def test_delete_by_path_and_key_leaves_the_files(limner: Limner, own: Path) -> N
     assert done.out == f"{own}: 2 deleted, {len(rest)} left\n"
     assert Path(first.path).exists()
     assert sorted(StoreFiles.open(own).entries()) == [entry.path for entry in rest]
+
+
+def test_a_copy_is_listed_and_taken_out_alone(limner: Limner, own: Path) -> None:
+    files = StoreFiles.open(own)
+    first, *rest = files.images()
+    with files.changing() as writer:
+        writer.update([first.at([*first.places, Place("/copies/one.jpg", 1), Place("/copies/two.jpg", 1)])])
+    assert json.loads(limner("store", "list", own, "--json").out)[0]["copies"] == [
+        "/copies/one.jpg",
+        "/copies/two.jpg",
+    ]
+    assert limner("store", "list", own).out.splitlines()[1].strip() == "/copies/one.jpg  (a copy)"
+    would = limner("store", "delete", own, "/copies", first.path, "--dry-run").out
+    assert would.endswith(f": would delete 1 of {len(rest) + 1} pictures\n")
+    done = limner("store", "delete", own, "/copies/one.jpg", rest[0].path)
+    assert done.out == f"{own}: 1 deleted, {len(rest)} left, and 1 copies of others\n"
+    assert files.images()[0].paths == [first.path, "/copies/two.jpg"]
 
 
 def test_compact_says_what_is_left(limner: Limner, own: Path) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from limner.data import images
-from limner.data.images import decode, open_rgb
-from limner.errors import ImageError
+from limner.data.images import PictureBytes, decode, open_rgb
+from limner.errors import ImageError, SettingsError
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 
@@ -223,9 +223,60 @@ def test_the_limit_is_on_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(images, "MAX_PIXELS", 100)
     assert decode(saved(noise(10, 10), "PNG")).shape == (10, 10, 3)
     refuse(saved(noise(10, 11), "PNG"), "a", "11×10 pixels are more than 100", name="a")
-    # Scaling does not excuse the memory that a JPEG of this size may ask for.
-    with pytest.raises(ImageError, match="more than 100"):
-        decode(saved(noise(10, 11), "JPEG"), short_side=1)
+    refuse(
+        saved(noise(10, 11), "JPEG", progressive=True),
+        "a",
+        "11×10 pixels of a progressive JPEG are more",
+        name="a",
+    )
+    refuse(
+        saved(noise(5, 6).convert("I"), "TIFF"), "a", "6×5 pixels of more than eight bits, which", name="a"
+    )
+    # a JPEG costs what it is decoded at, whether a fraction was asked for or not; four times as much takes too long
+    for short_side in (None, 1, 8, 10, 99):
+        assert decode(saved(noise(20, 20), "JPEG"), short_side=short_side).size <= 3 * 100
+    refuse(saved(noise(20, 21), "JPEG"), "a", "21×20 pixels are more than 100", name="a")
+    monkeypatch.setenv("LIMNER_MAX_PIXELS", "300")
+    assert decode(saved(noise(10, 11), "PNG")).shape == (10, 11, 3)
+    for wrong in ("0", "many"):
+        monkeypatch.setenv("LIMNER_MAX_PIXELS", wrong)
+        with pytest.raises(SettingsError, match="LIMNER_MAX_PIXELS: expected"):
+            decode(saved(noise(1, 1), "PNG"))
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+def test_a_jpeg_that_lacks_little_is_read(mode: str, progressive: bool) -> None:
+    # 40 rows of blocks, of smooth colours, which no grey of a missing row is
+    smooth = noise(10, 10).resize((320, 320), Image.Resampling.BICUBIC).convert(mode)
+    file = io.BytesIO()
+    smooth.save(file, "JPEG", quality=90, progressive=progressive)
+    whole = file.getvalue()
+    pixels = decode(whole)
+    for end in (1, 2):
+        cut = PictureBytes(whole[:-end], "a")
+        np.testing.assert_array_equal(decode(cut), pixels)
+        assert cut.is_cut
+    read = PictureBytes(whole, "a")
+    assert decode(read).shape == pixels.shape
+    assert not read.is_cut
+    for share in (0.01, 0.02, 0.03, 0.1, 0.2, 0.5, 0.9):
+        cut = PictureBytes(whole[: int((1 - share) * len(whole))], "a")
+        if progressive and share < 0.5:
+            # fine detail is missing, and no row
+            assert np.abs(decode(cut).astype(int) - pixels).mean() < 10
+        elif share <= 0.03:
+            np.testing.assert_array_equal(decode(cut)[:280], pixels[:280])
+            assert decode(cut, short_side=40).shape == (40, 40, 3)
+        elif not progressive:
+            refuse(bytes(cut), "a", "rows are missing", name="a")
+
+
+def test_what_lacks_more_than_its_end_is_refused() -> None:
+    whole = saved(noise(64, 64), "JPEG")
+    start = whole.index(b"\xff\xda")
+    for end in (start - 5, start, start + 3, start + 40):
+        refuse(whole[:end], "a", "a: ", name="a")
 
 
 def test_an_image_in_memory_meets_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,9 @@ import pytest
 
 from limner.errors import CheckpointError, ClusterError, SettingsError
 from limner.search import cluster
-from limner.search.batch_look import Looked, Task, looked_at
+from limner.search.batch_look import Looked, looked_at
 from limner.search.cluster import RayWorkers, Share, check_address, connected, loader
+from limner.search.image_look import Task
 from limner.search.index import index_pictures
 from limner.store.files import StoreFiles
 from tests.search.fake import FakeEncoder, draw

@@ -168,7 +168,9 @@ def test_copies_are_one_group(pictures: list[Path], tmp_path: Path) -> None:
     copy = tmp_path / "copy.png"
     copy.write_bytes(pictures[3].read_bytes())
     store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
-    index_pictures(encoder, store, [pictures[3], copy])
+    # of a copy of which something else was told: others are the same picture
+    told = {str(pictures[3]): {"album": "all"}, str(copy): {"album": "best"}}
+    index_pictures(encoder, store, [pictures[3], copy], metadata=told)
     found = Engine(store, encoder).answer(SearchRequest(text="a red coat", group="near"))
     assert [(hit.group, hit.rank) for hit in found.hits] == [(2, 1)]
 

@@ -18,7 +18,7 @@ from limner.search.foreign_vectors import (
     read_vectors,
     store_of_vectors,
 )
-from limner.search.image_look import look_at
+from limner.search.image_look import Task, look_at
 from limner.search.index import index_pictures, reindex
 from limner.search.query_vectors import PreparedRequest
 from limner.search.repair import repair
@@ -176,7 +176,7 @@ def test_a_name_that_no_file_can_have_is_skipped(tmp_path: Path) -> None:
         raise AssertionError(source)
 
     for name in ("zero\0byte", "half a sign \ud800"):
-        assert "its name" in str(look_at(f"/pictures/{name}", None, None, prepare))
+        assert "its name" in str(look_at(Task(f"/pictures/{name}"), prepare))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from PIL import Image, ImageFile
 from limner.data.images import PictureBytes
 from limner.data.transforms import ImageSettings, load
 from limner.search import image_look
-from limner.search.image_look import Seen, look_at
+from limner.search.image_look import Seen, Task, look_at
 from limner.types import ImageSource, Pixels
 
 TAKEN = datetime(2026, 5, 4, 3, 2, 1)
@@ -32,7 +32,7 @@ def prepare(source: ImageSource) -> Pixels:
 
 
 def looked(path: Path) -> Seen:
-    seen = look_at(str(path), None, None, prepare)
+    seen = look_at(Task(str(path)), prepare)
     assert isinstance(seen, Seen)
     return seen
 
@@ -68,7 +68,7 @@ def test_a_large_file_gives_the_same_without_being_held(photo: Path, monkeypatch
         given.append(source)
         return prepare(source)
 
-    seen = look_at(str(photo), None, None, noted)
+    seen = look_at(Task(str(photo)), noted)
     assert given == [str(photo)]
     assert isinstance(seen, Seen)
     assert (seen.entry, seen.thumbnail) == (at_once.entry, at_once.thumbnail)
@@ -76,8 +76,13 @@ def test_a_large_file_gives_the_same_without_being_held(photo: Path, monkeypatch
 
 
 def test_what_is_no_image_is_refused_by_its_reason_alone(photo: Path) -> None:
-    photo.write_bytes(photo.read_bytes()[:-400])
-    assert str(look_at(str(photo), None, None, prepare)).startswith("cut off or damaged")
+    whole = photo.read_bytes()
+    photo.write_bytes(whole[:-2])
+    seen = look_at(Task(str(photo)), prepare)
+    assert isinstance(seen, Seen)
+    assert seen.is_cut
+    photo.write_bytes(whole[: len(whole) // 2])
+    assert str(look_at(Task(str(photo)), prepare)).startswith("cut off or damaged")
 
 
 @pytest.mark.parametrize("moment", ["before it is read", "after"])
@@ -97,4 +102,4 @@ def test_a_file_that_grows_is_not_taken(moment: str, photo: Path, monkeypatch: p
 
     if moment != "after":
         monkeypatch.setattr(Path, "open", grow)
-    assert look_at(str(photo), None, None, grown) == "changed while it was read; index again"
+    assert look_at(Task(str(photo)), grown) == "changed while it was read; index again"

@@ -202,19 +202,20 @@ def test_added_and_deleted(store: Store, client: Client, folder: Path) -> None:
 def test_nobody_gives_facts_between_the_look_and_the_change(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, entry = list[str](), StoreFiles.entry
+    looked, entries = list[str](), StoreFiles.entries
 
-    def look(files: StoreFiles, key: str) -> Any:
+    def look(files: StoreFiles, paths: list[str]) -> Any:
         if not looked:
             with pytest.raises(StoreError, match="being written"), StoreFiles.open(files.folder).writing():
                 pass
-        looked.append(key)
-        return entry(files, key)
+        looked.extend(paths)
+        return entries(files, paths)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StoreFiles, "entry", look)
-        store.add(draw(folder / "new" / "other.png", 98))
-    store.delete(looked[0])
+        patch.setattr(StoreFiles, "entries", look)
+        added = store.add(draw(folder / "new" / "other.png", 98))
+    assert looked == 2 * [str(added.path)]
+    store.delete(added.id)
 
 
 def test_what_a_store_does_not_hold(store: Store, client: Client) -> None:

@@ -1,0 +1,383 @@
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from limner.search.image_files import open_unchanged
+from limner.search.index import index_pictures, reindex
+from limner.search.places import plan, stats_of
+from limner.search.sentences import Sentence, SentenceTable
+from limner.store.entry import StoredImage, key_of
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
+from limner.store.verify import verify
+from limner.store_reports import IndexReport
+from tests.search.fake import DIM, FakeEncoder, draw
+
+PATHS = [f"{folder}/{name}.png" for folder in ("a", "b") for name in ("x", "y", "z")]
+
+
+def bytes_of(tmp_path: Path, number: int) -> bytes:
+    """Contents of a picture; those of one to three have as many bytes as each other."""
+    file = tmp_path / f"content-{number}.png"
+    content = (file if file.exists() else draw(file, number)).read_bytes()
+    return content.ljust(400, b"\0") if number <= 3 else content
+
+
+def made(folder: Path) -> StoreFiles:
+    return StoreFiles.create(folder, fingerprint="a" * 64, dim=DIM, run="run")
+
+
+def put(path: Path, content: bytes, before: bytes | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # a time of its own, as files have that were not written in one tick of the clock
+    put.clock += 1_000_000_000  # type: ignore[attr-defined]
+    path.write_bytes(content)
+    os.utime(path, ns=(put.clock, put.clock))  # type: ignore[attr-defined]
+    return path
+
+
+put.clock = 10**18  # type: ignore[attr-defined]
+
+
+def indexed(
+    store: StoreFiles, folder: Path, told: Mapping[str, Any] | None = None
+) -> tuple[IndexReport, int]:
+    """The report, and how many pictures were encoded."""
+    encoder = FakeEncoder()
+    metadata = {str(folder / path): {"identity": name} for path, name in (told or {}).items()}
+    return index_pictures(encoder, store, [folder], metadata=metadata, workers=1), encoder.encoded
+
+
+def change(folder: Path, step: tuple[str, str, str], tmp_path: Path) -> None:
+    """Do to files what people do; a step on a file that is not there does nothing."""
+    what, first, second = step
+    one, two = folder / first, folder / second
+    if what.startswith("write"):
+        put(one, bytes_of(tmp_path, int(what[-1])))
+    elif not one.exists() or one == two:
+        return
+    elif what == "copy":
+        put(two, one.read_bytes())
+    elif what == "move":
+        two.parent.mkdir(exist_ok=True)
+        one.rename(two)
+    elif what == "swap" and two.exists():
+        one.rename(folder / "between")
+        two.rename(one)
+        (folder / "between").rename(two)
+    elif what == "delete":
+        one.unlink()
+    elif what == "touch":
+        put(one, one.read_bytes())
+    elif what == "rename folder" and one.parent != two.parent:
+        shutil.rmtree(two.parent, ignore_errors=True)
+        one.parent.rename(two.parent)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "write 1",
+                "write 2",
+                "write 3",
+                "write 4",
+                "copy",
+                "move",
+                "swap",
+                "delete",
+                "touch",
+                "rename folder",
+            ]
+        ),
+        st.sampled_from(PATHS),
+        st.sampled_from(PATHS),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+def contents(folder: Path) -> dict[str, list[str]]:
+    """Paths of the pictures in a folder by the digest of their bytes."""
+    found = defaultdict(list)
+    for path in sorted(folder.rglob("*.png")):
+        found[sha256(path.read_bytes()).hexdigest()].append(str(path))
+    return dict(found)
+
+
+def alive(store: StoreFiles) -> list[StoredImage]:
+    """Images of which a file is there: those of deleted files stay until somebody deletes them."""
+    return [image for image in store.images() if any(Path(path).exists() for path in image.paths)]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rounds=st.lists(STEPS, min_size=1, max_size=4))
+def test_a_row_follows_its_bytes(rounds: list[list[tuple[str, str, str]]], tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(tmp_path / "store", ignore_errors=True)
+    store = made(tmp_path / "store")
+    for steps in rounds:
+        put(folder / "a" / "always.png", bytes_of(tmp_path, 5))
+        for step in steps:
+            change(folder, step, tmp_path)
+        before = {image.sha256: image.id for image in store.images()}
+        report, encoded = indexed(store, folder)
+        now = contents(folder)
+        # one picture for each contents, at all of its places and at no other
+        assert {image.sha256: sorted(image.paths) for image in alive(store)} == now
+        # what was known keeps its key, and only what was not is encoded
+        kept = {digest: key for digest, key in before.items() if digest in now}
+        assert {
+            digest: key for digest, key in ((i.sha256, i.id) for i in alive(store)) if digest in kept
+        } == kept
+        assert encoded == len(now.keys() - before.keys())
+        assert report.added + report.updated == encoded
+        assert report.moved + report.unchanged == len(kept)
+        version = store.snapshot().version
+        again, encoded = indexed(store, folder)
+        assert (again, encoded, store.snapshot().version) == (IndexReport(unchanged=len(now)), 0, version)
+        assert verify(store, hashes=True).sound
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rounds=st.lists(
+        st.tuples(STEPS, st.dictionaries(st.sampled_from(PATHS), st.sampled_from("AB"))), max_size=4
+    )
+)
+def test_what_was_told_is_lost_with_nothing_but_its_bytes(
+    rounds: list[tuple[list[tuple[str, str, str]], dict[str, str]]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "pictures"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(tmp_path / "store", ignore_errors=True)
+    store = made(tmp_path / "store")
+    for steps, told in rounds:
+        put(folder / "a" / "always.png", bytes_of(tmp_path, 5))
+        for step in steps:
+            change(folder, step, tmp_path)
+        before = store.images()
+        indexed(store, folder, told)
+        now, images = contents(folder), alive(store)
+        held = {path: image for image in images for path in image.paths}
+        # each file is a place of one picture, which has its bytes, and what is told of it now
+        assert {path: image.sha256 for path, image in held.items()} == {
+            p: d for d, some in now.items() for p in some
+        }
+        assert sum(len(image.paths) for image in images) == len(held)
+        for path, name in told.items():
+            assert str(folder / path) not in held or held[str(folder / path)].identity == name
+        # and of what is still there, bytes or path, all that was told, unless something else is told now, or the file
+        # of another picture was put over the last of one's own
+        ids = {one.id for one in before}
+        for one in before:
+            if any(path in held and held[path].id in ids - {one.id} for path in one.paths):
+                continue
+            known = {image.identity for image in store.images() if image.sha256 == one.sha256}
+            known |= {held[path].identity for path in one.paths if path in held}
+            assert told or one.identity is None or one.sha256 not in now or one.identity in known
+        report, encoded = indexed(store, folder)
+        assert (report, encoded) == (IndexReport(unchanged=len(images)), 0)
+
+
+def test_a_renamed_folder_keeps_all(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    for number in range(4):
+        put(folder / "2023" / f"{number}.png", bytes_of(tmp_path, number + 4))
+    indexed(store, folder, {"2023/1.png": "anna"})
+    sentences = [Sentence("a red coat", str(folder / "2023" / "1.png")), Sentence("no picture")]
+    SentenceTable(store).index(FakeEncoder(), sentences)
+    keys = {Path(image.path).name: image.id for image in store.images()}
+    (folder / "2023").rename(folder / "Holiday")
+    report, encoded = indexed(store, folder)
+    assert (report, encoded) == (IndexReport(moved=4), 0)
+    assert {Path(image.path).name: image.id for image in store.images()} == keys
+    assert {Path(image.path).parent.name for image in store.images()} == {"Holiday"}
+    assert [image.identity for image in store.images()] == [None, "anna", None, None]
+    found = SentenceTable(store).search(FakeEncoder().encode_texts("a red coat")[0], 1)[0]
+    assert (found.id, found.path) == (keys["1.png"], folder / "Holiday" / "1.png")
+    # the old name is free for another picture, which gets a key of its own
+    put(folder / "2023" / "1.png", bytes_of(tmp_path, 9))
+    assert indexed(store, folder)[0] == IndexReport(added=1, unchanged=4)
+    assert len({image.id for image in store.images()}) == 5
+
+
+def test_another_model_gets_the_same_keys_and_copies(tmp_path: Path) -> None:
+    store, other, folder = made(tmp_path / "store"), made(tmp_path / "other"), tmp_path / "pictures"
+    for number, name in enumerate("abc"):
+        put(folder / f"{name}.png", bytes_of(tmp_path, number + 4))
+    indexed(store, folder, {"a.png": "anna"})
+    (folder / "a.png").rename(folder / "z.png")
+    put(folder / "b copy.png", (folder / "b.png").read_bytes())
+    put(folder / "gone.png", (folder / "b.png").read_bytes())
+    indexed(store, folder)
+    (folder / "gone.png").unlink()
+    assert reindex(store, FakeEncoder(), other) == IndexReport(added=3, copies=1)
+    assert [(i.id, i.identity) for i in other.images()] == [(i.id, i.identity) for i in store.images()]
+
+
+def test_a_copy_is_a_place_of_its_picture(tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    one = put(folder / "one" / "x.png", bytes_of(tmp_path, 4))
+    two = put(folder / "two" / "y.png", one.read_bytes())
+    put(folder / "one" / "z.png", bytes_of(tmp_path, 5))
+    store = made(tmp_path / "store")
+    assert indexed(store, folder)[0] == IndexReport(added=2, copies=1)
+    item = next(item for item in store.snapshot().items(store.snapshot().meeting([])) if item.copies)
+    assert (item.path, item.copies) == (one, (two,))
+    assert store.snapshot().row_at(str(two)) == store.snapshot().row_at(str(one)) is not None
+    assert store.snapshot().row_at(str(tmp_path)) is None
+    assert "copies" not in item.model_copy(update={"copies": ()}).model_dump()
+    assert verify(store).found == {}
+    one.unlink()
+    assert verify(store).found["missing"].example == str(one)
+    # what is shown comes from the file that is left
+    with open_unchanged(store.entries()[str(two)]) as file:
+        assert file.read() == two.read_bytes()
+    assert store.take_out([str(one)]) == 0
+    assert store.entries()[str(two)].paths == [str(two)]
+    three = put(folder / "three.png", two.read_bytes())
+    assert indexed(store, folder)[0] == IndexReport(unchanged=2, copies=1)
+    two.unlink()
+    assert indexed(store, folder)[0] == IndexReport(unchanged=2)
+    assert store.entries()[str(three)].paths == [str(three)]
+    two = put(two, three.read_bytes())
+    indexed(store, folder)
+    report = erase(store, paths=two.parent)
+    assert (report.pictures, report.left, report.found) == (1, 1, ())
+
+
+def test_all_places_of_an_erased_picture_are_searched_for(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    put(folder / "one.png", bytes_of(tmp_path, 4))
+    put(folder / "the second place of it.png", bytes_of(tmp_path, 4))
+    indexed(store, folder)
+    note = b"the second place of it.png"
+    assert any(note in file.read_bytes() for file in (tmp_path / "store").rglob("*") if file.is_file())
+    assert erase(store, paths=folder / "one.png").pictures == 1
+    assert not any(note in file.read_bytes() for file in (tmp_path / "store").rglob("*") if file.is_file())
+
+
+def test_a_file_named_by_its_hash_is_a_picture_of_its_own(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    content = bytes_of(tmp_path, 4)
+    names = ["a.png", f"{sha256(content).hexdigest()}.png", "z.png"]
+    for name in names:
+        put(folder / name, content)
+    assert indexed(store, folder)[0] == IndexReport(added=2, copies=1)
+    assert sorted(len(image.paths) for image in store.images()) == [1, 2]
+    put(folder / "zz.png", content)
+    assert indexed(store, folder)[0] == IndexReport(unchanged=2, copies=1)
+    assert store.entries()[str(folder / names[1])].others == ()
+
+
+def test_a_path_that_differs_in_case_alone_is_the_same_where_the_system_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    file = put(folder / "Café.PNG", bytes_of(tmp_path, 4))
+    indexed(store, folder)
+    key = store.images()[0].id
+    new = file.rename(folder / "cafe\u0301.png")
+    found, stat = str(file), os.stat
+    # as a disk of macOS or Windows answers
+    monkeypatch.setattr(os, "stat", lambda path, **how: stat(new if str(path) == found else path, **how))
+    with ThreadPoolExecutor(1) as threads:
+        paths = [str(new)]
+        planned = plan(paths, stats_of(paths, threads), store.images(), {}, threads)
+    assert planned.moves == {found: str(new)}
+    assert [(seen.entry.id, seen.entry.path, seen.outcome) for seen in planned.kept] == [
+        (key, str(new), "moved")
+    ]
+    # another name of the same file is no rename
+    monkeypatch.undo()
+    os.link(new, folder / "CAFÉ.png")
+    monkeypatch.setattr(os, "stat", lambda path, **how: stat(new if str(path) == found else path, **how))
+    with ThreadPoolExecutor(1) as threads:
+        planned = plan(paths, stats_of(paths, threads), store.images(), {}, threads)
+    assert (planned.moves, planned.copies) == ({}, 1)
+
+
+def test_adding_a_picture_that_has_moved_keeps_its_key(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    file = put(folder / "x.png", bytes_of(tmp_path, 4))
+    indexed(store, folder)
+    moved = file.rename(folder / "y.png")
+    report = index_pictures(FakeEncoder(), store, [moved], metadata={str(moved): {"identity": "anna"}})
+    assert report == IndexReport(updated=1)
+    assert [(image.path, image.identity, image.id) for image in store.images()] == [
+        (str(moved), "anna", key_of(str(file)))
+    ]
+    # of few paths only rows that could be theirs are read, and each file has one picture all the same
+    for number in range(4):
+        put(folder / f"{number}.png", bytes_of(tmp_path, number))
+        index_pictures(FakeEncoder(), store, [folder / f"{number}.png"])
+    assert {image.sha256: sorted(image.paths) for image in alive(store)} == contents(folder)
+
+
+def test_an_edited_picture_keeps_its_key_beside_copies_of_the_edit(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    edited = put(folder / "m.png", bytes_of(tmp_path, 4))
+    indexed(store, folder, {"m.png": "anna"})
+    key = store.images()[0].id
+    for name in ("a.png", "m.png", "z.png"):
+        put(folder / name, bytes_of(tmp_path, 5))
+    assert indexed(store, folder)[0] == IndexReport(updated=1, copies=2)
+    assert [(image.id, image.identity, len(image.paths)) for image in store.images()] == [(key, "anna", 3)]
+    # the former bytes kept under another name are the picture, and the edited file a new one of which the same is told
+    put(folder / "original.png", edited.read_bytes())
+    for name in ("a.png", "m.png", "z.png"):
+        put(folder / name, bytes_of(tmp_path, 6))
+    assert indexed(store, folder)[0] == IndexReport(added=1, moved=1, copies=2)
+    held = store.entries()
+    assert (held[str(folder / "original.png")].id, held[str(edited)].identity) == (key, "anna")
+
+
+def test_the_picture_of_an_overwritten_file_goes(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    one, two = put(folder / "1.png", bytes_of(tmp_path, 4)), put(folder / "2.png", bytes_of(tmp_path, 5))
+    indexed(store, folder, {"1.png": "anna"})
+    key = store.entries()[str(two)].id
+    two.rename(one)
+    assert indexed(store, folder)[0] == IndexReport(updated=1, replaced=1)
+    # what was told of the file is told of what lies there now, of which nothing was
+    assert [(image.id, image.path, image.identity) for image in store.images()] == [(key, str(one), "anna")]
+    assert verify(store, hashes=True).found == {}
+
+
+def test_pictures_of_the_same_bytes_keep_what_was_told_of_each(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    for name in "xy":
+        put(folder / "m" / f"{name}.png", bytes_of(tmp_path, 4))
+    indexed(store, folder, {"m/x.png": "anna", "m/y.png": "bert"})
+    for name, other in (("x", "z"), ("y", "a")):
+        (folder / other).mkdir()
+        (folder / "m" / f"{name}.png").rename(folder / other / f"{name}.png")
+    assert indexed(store, folder) == (IndexReport(moved=2), 0)
+    assert {Path(image.path).name: image.identity for image in store.images()} == {
+        "x.png": "anna",
+        "y.png": "bert",
+    }
+
+
+def test_a_sentence_of_a_copy_that_is_gone_is_one_of_the_picture(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    one, two = (put(folder / f"{name}.png", bytes_of(tmp_path, 4)) for name in "ab")
+    indexed(store, folder)
+    sentences = [Sentence(text, str(path)) for text, path in (("red", one), ("red", two), ("blue", two))]
+    SentenceTable(store).index(FakeEncoder(), sentences)
+    two.unlink()
+    indexed(store, folder)
+    found = SentenceTable(store).search(FakeEncoder().encode_texts("red")[0], 9)
+    assert sorted((sentence.text, sentence.path) for sentence in found) == [("blue", one), ("red", one)]
