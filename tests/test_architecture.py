@@ -16,7 +16,7 @@ ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types"},
-    {"documented", "durable", "plugins", "tables"},
+    {"documented", "durable", "plugins", "tables", "text_files"},
     {"settings", "wire"},
     {"store_reports", "judgements", "conditions"},
     {"requests"},

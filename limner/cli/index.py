@@ -22,8 +22,9 @@ from limner.cli.options import (
     StoreFolder,
     device,
 )
-from limner.errors import DataError, SettingsError
+from limner.errors import SettingsError
 from limner.store_reports import IndexReport, SentencesReport
+from limner.text_files import text_lines
 
 if TYPE_CHECKING:
     from limner.export.exported import ExportedModel
@@ -218,13 +219,8 @@ def _sentences(data: str, split: str | None) -> "list[Sentence]":
     if data.endswith(".txt"):
         if split is not None:
             raise SettingsError("--split: a text file has no splits")
-        try:
-            lines = Path(data).read_text(encoding="utf-8-sig").splitlines()
-        # a ValueError of Python's, which would be a stack trace
-        except UnicodeDecodeError:
-            raise DataError(f"{data}: not UTF-8 text; save it as UTF-8") from None
         # no picture: such sentences are found, and go with no picture when it is deleted
-        return [Sentence(line.strip()) for line in lines if line.strip()]
+        return [Sentence(line.strip()) for line in text_lines(Path(data)) if line.strip()]
     dataset = open_dataset(data)
     records = (dataset if split is None else dataset.split(split)).records
     return [

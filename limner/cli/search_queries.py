@@ -21,6 +21,7 @@ from limner.cli.console import err
 from limner.cli.contract import emit
 from limner.documented import Result
 from limner.errors import DataError, LimnerError, SettingsError
+from limner.text_files import text_lines
 from limner.wire import Answer
 
 if TYPE_CHECKING:
@@ -73,8 +74,7 @@ def read_queries(file: str) -> Iterator[NamedText]:
     if not path.is_file():
         raise SettingsError(f"--queries {file}: no such file; give one query a line, or - for stdin")
     # line by line, so that a file may be larger than memory and answers come at once
-    with path.open(encoding="utf-8") as lines:
-        yield from _named(lines, file)
+    yield from _named(text_lines(path), file)
 
 
 def _named(lines: Any, source: str) -> Iterator[NamedText]:
@@ -83,7 +83,7 @@ def _named(lines: Any, source: str) -> Iterator[NamedText]:
     try:
         for number, line in enumerate(lines, start=1):
             # only the line end is stripped: a tab separates name and text
-            # some programs begin with a mark of the encoding
+            # stdin may begin with a mark of the encoding, too
             name, tab, text = line.removeprefix("\ufeff").strip("\r\n").partition("\t")
             query = NamedText(name.strip(), text.strip()) if tab else NamedText(str(number), name.strip())
             if not query.text:
@@ -92,7 +92,7 @@ def _named(lines: Any, source: str) -> Iterator[NamedText]:
                 raise DataError(f"{source}: line {number}: the name {query.name[:40]!r} stands there twice")
             seen.add(query.name)
             yield query
-    # raised in the middle of a file: the answers before it stay printed
+    # of stdin, in the middle of it: the answers before it stay printed
     except UnicodeDecodeError:
         raise DataError(f"{source}: not UTF-8 text; save it as UTF-8") from None
 
