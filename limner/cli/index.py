@@ -8,7 +8,7 @@ import typer
 
 from limner.cli.cluster import connected_to, workers_for
 from limner.cli.conflicts import Conflict
-from limner.cli.console import counting, counting_each, err, one_line, out
+from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import (
     Arithmetic,
@@ -273,7 +273,7 @@ def reindex_command(
 def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: Path | None = None) -> Indexed:
     # a broken disk may skip thousands; the count in the last line must stay in sight
     for path, reason in summary.skipped[:_SHOWN]:
-        err.print(one_line(f"skipped {path}: {reason}"))
+        err.print(f"skipped {path}: {reason}")
     if len(summary.skipped) > _SHOWN:
         err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
     sentences = summary.sentences
@@ -307,7 +307,7 @@ def _passed_over(summary: IndexReport) -> str:
     passed = dict(summary.passed_over)
     if (step := hint(passed)) is not None:
         err.print(step)
-    left = ", ".join(f"{count:,} {one_line(name)}" for name, count in summary.left_out.items())
+    left = ", ".join(f"{count:,} {name}" for name, count in summary.left_out.items())
     return (f", {sum(passed.values())} passed over ({told(passed)})" if passed else "") + (
         f", left out: {left}" if left else ""
     )

@@ -9,6 +9,7 @@ from limner.cli.console import out, working
 from limner.cli.contract import command, group
 from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, ReportFile, Trec
 from limner.durable import write_text
+from limner.one_line import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -99,7 +100,7 @@ def _table(found: "TrecReport", file: Path, left_out: bool) -> "Table":
 
     from limner.evaluation.report import said_of_chance, shown
 
-    table = Table(title=file.name)
+    table = Table(title=one_line(file.name))
     remarks = []
     # stated, since the figures are means over the other queries
     if without := found.counts["queries_without_match"]:

@@ -17,10 +17,11 @@ from urllib.parse import quote
 
 import typer
 
-from limner.cli.console import err
+from limner.cli.console import err, out
 from limner.cli.contract import emit
 from limner.documented import Result
 from limner.errors import DataError, LimnerError, SettingsError
+from limner.one_line import one_line
 from limner.text_files import text_lines
 from limner.wire import Answer
 
@@ -163,7 +164,8 @@ def _print_row(values: Sequence[Any]) -> None:
     line = io.StringIO()
     texts = (str(one) if isinstance(one, bool | Path) else one for one in values)
     csv.writer(line, lineterminator="").writerow([cell(one) for one in texts])
-    typer.echo(line.getvalue())
+    # exact for a program that reads it; a terminal shows it to a person
+    typer.echo(one_line(line.getvalue()) if out.is_terminal else line.getvalue())
 
 
 def _field(name: str) -> str:

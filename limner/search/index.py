@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from limner.conditions import local_time
 from limner.errors import DataError, LimnerError, SettingsError
 from limner.export.exported import ExportedModel
+from limner.names import Spelling
 from limner.search.batch_look import EncodedBatch, Looked, Task, Workers, encode_batch
 from limner.search.find_pictures import FoundPictures, find_pictures
 from limner.search.image_look import Note, Seen, is_another, look_at, look_at_time, told_of
@@ -88,6 +89,7 @@ def index_pictures(
     with store.writing():
         found = paths if isinstance(paths, FoundPictures) else find_pictures(paths)
         pictures = found.pictures
+        notes = spelled_as(pictures, notes)
         stored = store.entries(pictures)
 
         def look(path: str) -> Seen | str:
@@ -277,6 +279,13 @@ def _ahead(
         for _, future in waiting:
             # after an error or Ctrl-C the images that nobody has begun need not be decoded
             future.cancel()
+
+
+def spelled_as(paths: Iterable[str], notes: Mapping[str, _T]) -> dict[str, _T]:
+    """What is known by path, by the paths of pictures as these are spelled: exact, else canonically equal."""
+    spelling = Spelling(paths)
+    found = {spelling.of(path): note for path, note in notes.items()}
+    return {**found, **{path: note for path, note in notes.items() if path in found}}
 
 
 def notes_of(metadata: Mapping[str, Mapping[str, Any]]) -> dict[str, Note]:

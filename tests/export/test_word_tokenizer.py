@@ -9,7 +9,10 @@ from limner.types import PADDING
 ENTRIES = ("a", "dog", "runs", "café", "42", "हिन्दी", "x", "tiếng", "ß", "i", "σ")
 
 # letters of many scripts, marks, digits, blanks, signs; unassigned and surrogate code points are no text
-TEXT = st.text(st.characters(exclude_categories=("Cs", "Cn", "Co")), max_size=30)
+LETTERS = st.one_of(
+    st.characters(exclude_categories=("Cs", "Cn", "Co")), st.sampled_from("\u200b\u200d\u00ad\ufeffａＸ４aक")
+)
+TEXT = st.text(LETTERS, max_size=30)
 
 
 @given(

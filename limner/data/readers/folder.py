@@ -21,6 +21,7 @@ from limner.data.readers.parsing import ANOTHER_FORM, AnnotationEntry, one_of, p
 from limner.data.records import Dataset, Record
 from limner.data.splits import assign_splits
 from limner.errors import DataError
+from limner.names import OnDisk
 from limner.text_files import read_text, table_rows
 
 FILES = ("captions.csv", "captions.jsonl")
@@ -55,11 +56,13 @@ def read_folder(path: Path, source: str) -> Dataset:
     # By the cells, not the header: a table's column may be there and empty.
     with_identity = any(_given(row, "identity") for row in rows)
     pictures: dict[str, list[AnnotationEntry]] = {}
+    disk = OnDisk()
     for row in rows:
         if with_identity and not _given(row, "identity"):
             row.fail("'identity' is missing, other rows have one; name it in every row or in none")
-        # `path` makes one name of "a//1.jpg" and "./a/1.jpg".
-        pictures.setdefault(str(row.path("file")), []).append(row)
+        # `path` makes one name of "a//1.jpg" and "./a/1.jpg", the disk one of both ways to write an accent.
+        name = disk.find(file.parent / row.path("file")).relative_to(file.parent).as_posix()
+        pictures.setdefault(name, []).append(row)
     records = tuple(_record(file.parent / name, name, group) for name, group in pictures.items())
     dataset = Dataset(source, "identity" if with_identity else "image", records)
     # One row with a split is enough to leave the others out on purpose.

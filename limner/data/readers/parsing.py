@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from limner.data.records import SPLITS
 from limner.durable import from_json
 from limner.errors import DataError
+from limner.names import OnDisk
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 # BCP 47 as far as its form goes; which subtags are registered is not asked. 35 characters hold its longest examples.
@@ -291,17 +292,18 @@ def locate(
 
     Sixteen of the paths, spread evenly, are tried in each of `folders`, as they are and by their bare name; the folder
     with most of them wins, the earlier at a tie. Returns what turns a path of the file into the path of the
-    picture. Raises `PicturesMissingError` when none of them is anywhere.
+    picture, with accents as the disk writes them. Raises `PicturesMissingError` when none of them is anywhere.
     """
     roots = roots or (file.parent,)
     count = min(_SAMPLE, len(paths))
     # Spread over the list: its first pictures may all be of one part that is not there.
     sample = [paths[index * len(paths) // count] for index in range(count)]
     best, best_hits, best_bare = roots[0], 0, False
+    disk = OnDisk()
     # Whole paths before bare names: by name alone a picture of another folder might be taken.
     for root, bare, name in product(roots, (False, True), folders):
         folder = root / name
-        hits = sum(is_there(folder / (path.name if bare else path)) for path in sample)
+        hits = sum(is_there(disk.find(folder / (path.name if bare else path))) for path in sample)
         # Not `>=`: at a tie the earlier folder stays.
         if hits > best_hits:
             best, best_hits, best_bare = folder, hits, bare
@@ -314,8 +316,8 @@ def locate(
 
     # Decided once for all: a set whose pictures lie in two ways is not searched picture by picture.
     if best_bare:
-        return lambda path: best / path.name
-    return lambda path: best / path
+        return lambda path: disk.find(best / path.name)
+    return lambda path: disk.find(best / path)
 
 
 _ALIASES = {
