@@ -104,12 +104,13 @@ def as_it_looks(text: str) -> str:
 
 def seen_places(text: str) -> list[int]:
     """Where in a text each character of `as_it_looks` stands."""
-    text, places = text.translate(WIDE), range(len(text))
+    text = text.translate(WIDE)
+    places = list(range(len(text)))
     for pattern in UNSEEN:
         left = "".join(text[place] for place in places)
         unseen = {place for match in re.finditer(pattern, left) for place in range(*match.span())}
         places = [one for place, one in enumerate(places) if place not in unseen]
-    return list(places)
+    return places
 
 
 def is_unspaced(text: str) -> bool:

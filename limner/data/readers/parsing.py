@@ -85,7 +85,8 @@ class AnnotationEntry:
     def get(self, key: str) -> Any:
         """The value of a required key. Raises `DataError` when it is missing."""
         if key not in self.values:
-            self.fail(f"'{key}' is missing; keys here: {shown(', '.join(self.values))}")
+            hint = f"; {ANOTHER_FORM}" if self.place == TOP else ""
+            self.fail(f"'{key}' is missing; keys here: {shown(', '.join(self.values))}{hint}")
         return self.values[key]
 
     def text(self, key: str) -> str:

@@ -2,6 +2,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from limner.data.readers import open_dataset
 from limner.data.readers.parsing import AnnotationEntry, parse_json, shown
 from limner.errors import DataError
 
@@ -74,3 +75,18 @@ def test_a_missing_key_is_named_with_those_that_are_there() -> None:
 def test_values_are_shown_in_one_short_line() -> None:
     assert len(shown("x" * 1000)) == 60
     assert "\n" not in shown("a\nb\u2028c")
+
+
+BLIP = '[{"caption": "a man", "image": "val2014/a.jpg", "image_id": "coco_1"}]'
+TEXT_REID = '{"categories": [], "annotations": [{"id": 0, "file_path": "cam_a/a.jpg", "sentence": "a man"}]}'
+
+
+@pytest.mark.parametrize("format_name", ["mscoco", "flickr30k", "cuhk-pedes", "rstpreid", "folder"])
+@pytest.mark.parametrize("content", [BLIP, TEXT_REID])
+def test_another_programs_form_is_told_where_it_is_described(
+    format_name: str, content: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.json").write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=r"see docs/data-formats\.md#other-forms$") as error:
+        open_dataset(f"{format_name}:{tmp_path / 'train.json'}")
+    assert "\n" not in str(error.value)
