@@ -4,7 +4,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from limner.conditions import Condition
@@ -22,6 +22,8 @@ def written(name: str, form: str) -> str:
 
 
 @given(st.lists(NAMES, max_size=5), NAMES)
+@example(["\u00c5/a", "\u212b/a"], "\u212b")
+@example(["\u00c5/a", "\u212b/a"], "A\u030a/a")
 def test_exact_first_then_the_one_that_is_canonically_equal(names: list[str], asked: str) -> None:
     known = {part for name in names for part in _with_folders(name)}
     equal = {name for name in known if same_name(name) == same_name(asked)}

@@ -155,7 +155,7 @@ def _print(query: NamedText, found: Any, form: str, *, by_key: bool) -> None:
             # would break near-ties their own way
             score = count + 1 - hit.rank
             item = hit.id if by_key else _field(str(hit.path))
-            typer.echo(f"{_field(query.name)} Q0 {item} {hit.rank} {score} limner")
+            _echo(f"{_field(query.name)} Q0 {item} {hit.rank} {score} limner")
 
 
 def _print_row(values: Sequence[Any]) -> None:
@@ -164,8 +164,12 @@ def _print_row(values: Sequence[Any]) -> None:
     line = io.StringIO()
     texts = (str(one) if isinstance(one, bool | Path) else one for one in values)
     csv.writer(line, lineterminator="").writerow([cell(one) for one in texts])
+    _echo(line.getvalue())
+
+
+def _echo(line: str) -> None:
     # exact for a program that reads it; a terminal shows it to a person
-    typer.echo(one_line(line.getvalue()) if out.is_terminal else line.getvalue())
+    typer.echo(one_line(line) if out.is_terminal else line)
 
 
 def _field(name: str) -> str:

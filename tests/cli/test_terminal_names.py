@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 import limner
-from limner.cli import console
+from limner.cli import console, search_queries
 from limner.cli.escaping_console import EscapingConsole
 from tests.cli.command import Limner
 
@@ -92,6 +92,18 @@ def test_tables_and_bars_are_escaped_where_they_are_drawn(monkeypatch: pytest.Mo
     console.err.print_lines(f"{EVIL}\nsecond")
     assert screen.getvalue().count("owned") == 6
     assert not {one for one in screen.getvalue() if unicodedata.category(one) in ("Cc", "Zl")} - {"\n"}
+
+
+def test_tables_and_runs_are_exact_but_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for terminal in (False, True):
+        monkeypatch.setattr(console.Screen, "is_terminal", terminal)
+        search_queries._print_row([EVIL])
+        search_queries._echo(f"{EVIL} Q0")
+        said = capsys.readouterr().out
+        assert ("\x1b" in said) != terminal
+        assert len(said.split("\n")) == (3 if terminal else 5)
 
 
 def test_only_the_consoles_write_to_the_streams() -> None:
