@@ -108,7 +108,7 @@ class Condition:
 
 
 def value_of(facts: Mapping[str, Any], name: str) -> Any:
-    """The value of a name, or of the first name that is canonically equal to it; None if there is none."""
+    """The value of a name, or of the first name that is canonically equal to it; None if the picture has neither."""
     if name in facts or name.isascii():
         return facts.get(name)
     return next((value for known, value in facts.items() if same_name(known) == same_name(name)), None)

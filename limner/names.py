@@ -58,7 +58,7 @@ class OnDisk:
         self._folders: dict[Path, Spelling] = {}
 
     def find(self, path: Path) -> Path:
-        """The file that is meant, as `Spelling.of`; the path as it is if there is none."""
+        """The file that is meant, as `Spelling.of`; the path as it is if no file has the name."""
         try:
             if str(path).isascii() or path.exists():
                 return path

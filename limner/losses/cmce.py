@@ -133,7 +133,7 @@ class CMCELoss(Loss):
         """The loss "cmce"; its features are kept for the update after the step."""
         # the update belongs behind the optimiser's step, but the features of this step are only here
         self._seen = batch.images.detach(), batch.texts.detach(), batch.classes
-        return only_term("cmce", self(batch.images, batch.texts, batch.classes))
+        return only_term("cmce", self.forward(batch.images, batch.texts, batch.classes))
 
     def start(self, examples: Callable[[], Examples], *, first: bool) -> None:
         """Fill the buffers by the current network, at the start of each stage."""

@@ -5,19 +5,17 @@ batch. The objective (`limner.training.objective`) embeds once and sums over the
 knows by name.
 """
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
-from limner.errors import SettingsError
+from limner.losses.shapes import ShapeChecked
 from limner.losses.sharded_classes import Shard
 from limner.settings import Settings
 
@@ -170,47 +168,9 @@ class LossSettings(Settings, ABC):
         """The module for embeddings of `dim` numbers and so many classes."""
 
 
-def _of_these_shapes(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Hold the tensors of a call against the axes that the signature names, and say which one is of another shape.
-
-    Numbers in a column of their own, (batch, 1), would be compared with each other along another axis, and the loss of
-    something else come out without a word. Only shapes are read, in 6 µs of the 290 that SDM of eight pairs takes:
-    nothing waits for a device, and a compiled or recorded step does it once.
-    """
-    parameters = inspect.signature(forward).parameters
-    axes = {
-        name: one.dim_str.split()
-        for name, parameter in parameters.items()
-        # of `X | None` the X; of other packages' losses there may be no annotation
-        for one in (parameter.annotation, *get_args(parameter.annotation))
-        if hasattr(one, "dim_str")
-    }
-    order = tuple(parameters)[1:]
-
-    @wraps(forward)
-    def checked(self: "Loss", *given: Any, **named: Any) -> Tensor:
-        sizes: dict[str, int] = {}
-        for name, value in (*zip(order, given, strict=False), *named.items()):
-            if name not in axes or not isinstance(value, Tensor):
-                continue
-            shape, wanted = value.shape, axes[name]
-            found = len(shape) == len(wanted)
-            for axis, size in zip(wanted, shape, strict=False):
-                found = found and sizes.setdefault(axis, size) == size
-            if not found:
-                known = ", ".join(str(sizes.get(axis, axis)) for axis in wanted)
-                raise SettingsError(
-                    f"{type(self).__name__}: {name} has the shape {tuple(shape)}, ({known}) was expected: "
-                    f"({', '.join(wanted)})"
-                )
-        return forward(self, *given, **named)
-
-    return checked
-
-
-class Loss(nn.Module, ABC):
+class Loss(ShapeChecked, ABC):
     """The module of a loss. `forward` is the paper's equation; `terms` passes it the parts of an embedded batch that
-    it needs. A tensor of another shape than the signature of `forward` names is a `SettingsError`.
+    it needs.
 
     Each setting of the same name is an attribute, so that one module serves all stages: its parameters and buffers
     live on, `use` sets the rest.
@@ -221,11 +181,6 @@ class Loss(nn.Module, ABC):
 
     shard: Shard | None = None
     """The rows of its parameters that this process holds; None = all."""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "forward" in cls.__dict__:
-            cls.forward = _of_these_shapes(cls.forward)
 
     def use(self, settings: LossSettings, samples: int) -> None:
         """Take over a stage's settings; `samples` is the number of pairs in an epoch."""

@@ -79,7 +79,7 @@ class PairLoss(Loss):
 
     def terms(self, batch: Embedded) -> Terms:
         """The loss "pair", in full precision: the length of the features is its temperature."""
-        return only_term("pair", self(batch.images.float(), batch.texts.float(), batch.groups))
+        return only_term("pair", self.forward(batch.images.float(), batch.texts.float(), batch.groups))
 
     def _divergence(
         self, similarities: Float[Tensor, "batch batch"], right: Float[Tensor, "batch batch"]

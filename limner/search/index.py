@@ -282,7 +282,7 @@ def _ahead(
 
 
 def spelled_as(paths: Iterable[str], notes: Mapping[str, _T]) -> dict[str, _T]:
-    """What is known by path, by the paths of pictures as these are spelled: exact, else canonically equal."""
+    """Facts by the paths of pictures as these are spelled: of the exact path, else of the canonically equal one."""
     spelling = Spelling(paths)
     found = {spelling.of(path): note for path, note in notes.items()}
     return {**found, **{path: note for path, note in notes.items() if path in found}}
