@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # compat: Python started beside a checkout called limner would take its folder for the package otherwise
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat $(PIP_OPTIONS)
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat \
+  --constraint .ci/constraints.txt $(PIP_OPTIONS)
 
 # What an environment begins with
 BASE := server
@@ -15,7 +16,7 @@ EXTRAS := approximate,cluster,figures,heif,hgan,hub,lance,lora,mteb,onnx,openvin
 
 .PHONY: demo test check audit sbom docs site wheel wheel-test release bench torture clean
 
-$(VENV)/.limner: pyproject.toml
+$(VENV)/.limner: pyproject.toml .ci/constraints.txt
 	$(PYTHON) -c "import sys; sys.exit(None if sys.version_info >= (3, 11) else 'limner needs Python 3.11 or later')"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) -e '.[$(BASE)]'

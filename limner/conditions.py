@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from limner.errors import SettingsError
+from limner.names import same_name
 
 # a name ends at the first sign of an operator; the operators of two signs stand first, or <= would be read as <
 _FORM = re.compile(r"\s*([^=!<>~\s][^=!<>~]*?)\s*(!=|<=|>=|=|<|>|~)\s*(.*?)\s*", re.DOTALL)
@@ -41,8 +42,9 @@ class Condition:
       times.
     - `~` means a pattern with * and ?; upper and lower case are the same.
 
-    A value in double quotes is a literal text, and so is any value of `identity` and `path`. `taken` is compared
-    with times in ISO 8601, by the camera's own clock. An image without the name meets `!=` only.
+    Names and texts are equal however their accents are written. A value in double quotes is a literal text, and so is
+    any value of `identity` and `path`. `taken` is compared with times in ISO 8601, by the camera's own clock. An image
+    without the name meets `!=` only.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Condition:
                 f"where: expected NAME=VALUE or another of != < <= > >= ~, e.g. camera=3, got {text[:120]!a}"
             )
         name, operator, value = found.groups()
+        value = same_name(value)
         # ==, => and =~ of other languages would otherwise compare with a value that begins with a sign
         if value.startswith(tuple("=!<>~")):
             raise SettingsError(
@@ -74,7 +77,7 @@ class Condition:
 
     def holds(self, facts: Mapping[str, Any]) -> bool:
         """True if an image with these facts meets the condition."""
-        return self.test(facts.get(self.name))
+        return self.test(value_of(facts, self.name))
 
     def test(self, value: Any) -> bool:
         """True if a value meets the condition; None stands for an unknown value."""
@@ -104,6 +107,13 @@ class Condition:
         return _spelled(value) == bound.text if meant is None else meant == bound.meaning
 
 
+def value_of(facts: Mapping[str, Any], name: str) -> Any:
+    """The value of a name, or of the first name that is canonically equal to it; None if the picture has neither."""
+    if name in facts or name.isascii():
+        return facts.get(name)
+    return next((value for known, value in facts.items() if same_name(known) == same_name(name)), None)
+
+
 def local_time(text: str) -> datetime:
     """Read a time in ISO 8601; the zone of a time is dropped, its clock reading kept. Raises `ValueError`.
 
@@ -114,7 +124,7 @@ def local_time(text: str) -> datetime:
 
 
 def _spelled(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return same_name(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _meaning(name: str, value: Any) -> int | float | datetime | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from limner.errors import SettingsError, install_hint
+from limner.one_line import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,4 +67,4 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     # a line break in a value would tear its row apart
-    return f"{value:.3f}" if isinstance(value, float) else str(value).replace("\n", " ")
+    return f"{value:.3f}" if isinstance(value, float) else one_line(str(value))

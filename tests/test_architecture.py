@@ -15,8 +15,8 @@ from limner.training.recipe import Recipe
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
-    {"errors", "types"},
-    {"documented", "durable", "plugins", "tables"},
+    {"errors", "types", "one_line"},
+    {"documented", "durable", "plugins", "tables", "text_files", "names"},
     {"settings", "wire"},
     {"store_reports", "judgements", "conditions"},
     {"requests"},

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 import limner
 from limner.data.records import Dataset
@@ -47,6 +48,38 @@ def test_own_training_loop() -> None:
     found = [float(value) for value in re.findall(r"R@1 ([\d.]+)", _run("own_training_loop.py"))]
     assert found[0] < 10
     assert found[-1] == 100
+
+
+@pytest.mark.slow
+def test_loop_in_processes() -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", str(ROOT / "examples" / "loop_in_processes.py")],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "OMP_NUM_THREADS": "1",
+                "RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(store.port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    said = "".join(process.communicate(timeout=120)[0] for process in started)
+    assert [process.returncode for process in started] == [0, 0]
+    losses, remembered = (re.findall(rf"{what} (-?[\d.]+)", said) for what in ("loss", "remembered"))
+    assert len(losses) == 2
+    assert max(map(float, losses)) < 0.1
+    # each has learnt from its own half of each batch, and both remember the same
+    assert len({*losses}) == 2
+    assert len(remembered) == 2
+    assert len({*remembered}) == 1
 
 
 @pytest.mark.slow

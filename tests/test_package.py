@@ -48,6 +48,20 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert "limner = limner.__main__:main" in commands
 
 
+def test_no_newer_version_is_refused() -> None:
+    """An upper bound would put an older version in place of a user's, and break what goes with it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(one for extra in project["optional-dependencies"].values() for one in extra),
+    ]
+    assert not [one for one in wanted if any(bound in one for bound in ("<", "==", "~="))]
+    # those that `make` installs are chosen beside the package
+    constraints = (ROOT / ".ci/constraints.txt").read_text(encoding="utf-8")
+    assert "\ntorch<" in constraints
+    assert "--constraint .ci/constraints.txt" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
 def test_every_extra_is_on_the_page() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     page = (ROOT / "docs/install.md").read_text(encoding="utf-8")

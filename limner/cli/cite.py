@@ -51,7 +51,7 @@ def cite_command(
     if recipe is not None:
         chosen, formats = _of_run(Path(recipe)) if _is_run(recipe) else _of_recipe(recipe)
         works += cited_by(chosen, formats if data is None else (data.partition(":")[0],))
-    out.print("\n\n".join(work.bibtex() for _, work in works))
+    out.print_lines("\n\n".join(work.bibtex() for _, work in works))
     return [CitedWork(key=work.key, role=role, bibtex=work.bibtex()) for role, work in works]
 
 

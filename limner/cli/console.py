@@ -6,7 +6,6 @@ rich draws tables and progress bars, and is imported only where one is drawn: it
 
 import logging
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limner.errors import SettingsError
+from limner.one_line import one_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -24,7 +24,8 @@ class Screen:
     """One of the two streams.
 
     Text is written as it stands: a file may be called "[bold]" or ":dog:", and rich would read emoji codes even where
-    it reads no markup.
+    it reads no markup. All of it is escaped here, so that no command has to think of it: a file, a caption or a fact
+    may hold what a terminal takes for its commands.
     """
 
     def __init__(self, stream: str, console: "Console | None" = None) -> None:
@@ -36,9 +37,9 @@ class Screen:
     def rich(self) -> "Console":
         """The stream as a console of rich, for tables and bars."""
         if self._console is None:
-            from rich.console import Console
+            from limner.cli.escaping_console import EscapingConsole
 
-            self._console = Console(
+            self._console = EscapingConsole(
                 stderr=self._stream == "stderr", markup=False, emoji=False, highlight=False, soft_wrap=True
             )
         self._console.quiet = self.muted
@@ -53,29 +54,21 @@ class Screen:
         return bool(getattr(sys, self._stream).isatty())
 
     def print(self, what: object = "") -> None:
-        """Write lines of text, or draw what rich draws."""
+        """Write a line of text, line breaks in it escaped, or draw what rich draws."""
         if self.muted:
             return
         if isinstance(what, str):
-            # names of files and people, which a terminal must not take for its commands
-            what = "\n".join(map(one_line, what.split("\n")))
+            what = one_line(what)
         if isinstance(what, str) and self._console is None:
             # looked up at each call: pytest and torch's launcher put other streams in their place
             getattr(sys, self._stream).write(what + "\n")
         else:
             self.rich.print(what)
 
-
-def one_line(text: str) -> str:
-    """A line that holds the name of a file: control characters in it, a terminal's commands too, as Python spells them.
-
-    Other letters stay, those that only join or space others among them.
-    """
-    kinds = ("Cc", "Cs", "Zl", "Zp")
-    return "".join(
-        letter.encode("unicode_escape").decode() if unicodedata.category(letter) in kinds else letter
-        for letter in text
-    )
+    def print_lines(self, text: str) -> None:
+        """Write a text of several lines, such as JSON; names in it cannot have line breaks."""
+        for line in text.split("\n"):
+            self.print(line)
 
 
 out = Screen("stdout")

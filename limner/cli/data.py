@@ -93,7 +93,7 @@ def check_command(
         # threads, one a core: decoding and hashing leave Python free; cpu_count() may be None
         report = check_dataset(dataset, workers=os.cpu_count() or 1, progress=progress, open_images=not fast)
     # printed whether it is sound or not; the exit code alone differs, for scripts
-    out.print(render(report))
+    out.print_lines(render(report))
     result = DataReport(**dict(report))
     if pretrained is not None or other is not None:
         result = result.replace(pretrained=_pretrained(pretrained, seen, dataset, other, fast))
@@ -149,8 +149,9 @@ def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None
     wrong = sum(one.right <= 0.5 for one in found)
     split = dataset.records[0].split or ""
     say_looks(*note_look(model, dataset.fingerprint, split, "captions"), split)
+    out.print()
     out.print(
-        f"\n{wrong} of {len(found)} captions of {split} are probably wrong, judged by {folder}; the worst:"
+        f"{wrong} of {len(found)} captions of {split} are probably wrong, judged by {folder}; the worst:"
     )
     for one in found[:worst]:
         out.print(f"  {one.right:4.0%} right  {one.file}: {one.caption}")

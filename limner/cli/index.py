@@ -8,7 +8,7 @@ import typer
 
 from limner.cli.cluster import connected_to, workers_for
 from limner.cli.conflicts import Conflict
-from limner.cli.console import counting, counting_each, err, one_line, out
+from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import (
     Arithmetic,
@@ -22,8 +22,9 @@ from limner.cli.options import (
     StoreFolder,
     device,
 )
-from limner.errors import DataError, SettingsError
+from limner.errors import SettingsError
 from limner.store_reports import IndexReport, SentencesReport
+from limner.text_files import text_lines
 
 if TYPE_CHECKING:
     from limner.export.exported import ExportedModel
@@ -218,13 +219,8 @@ def _sentences(data: str, split: str | None) -> "list[Sentence]":
     if data.endswith(".txt"):
         if split is not None:
             raise SettingsError("--split: a text file has no splits")
-        try:
-            lines = Path(data).read_text(encoding="utf-8-sig").splitlines()
-        # a ValueError of Python's, which would be a stack trace
-        except UnicodeDecodeError:
-            raise DataError(f"{data}: not UTF-8 text; save it as UTF-8") from None
         # no picture: such sentences are found, and go with no picture when it is deleted
-        return [Sentence(line.strip()) for line in lines if line.strip()]
+        return [Sentence(line.strip()) for line in text_lines(Path(data)) if line.strip()]
     dataset = open_dataset(data)
     records = (dataset if split is None else dataset.split(split)).records
     return [
@@ -277,11 +273,11 @@ def reindex_command(
 def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: Path | None = None) -> Indexed:
     # a broken disk may skip thousands; the count in the last line must stay in sight
     for path, reason in summary.skipped[:_SHOWN]:
-        err.print(one_line(f"skipped {path}: {reason}"))
+        err.print(f"skipped {path}: {reason}")
     if len(summary.skipped) > _SHOWN:
         err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
     for path in summary.cut_off[:_SHOWN]:
-        err.print(one_line(f"read without its end, which is missing: {path}"))
+        err.print(f"read without its end, which is missing: {path}")
     if len(summary.cut_off) > _SHOWN:
         err.print(f"… and {len(summary.cut_off) - _SHOWN} more without their ends")
     sentences = summary.sentences
@@ -321,7 +317,7 @@ def _passed_over(summary: IndexReport) -> str:
     passed = dict(summary.passed_over)
     if (step := hint(passed)) is not None:
         err.print(step)
-    left = ", ".join(f"{count:,} {one_line(name)}" for name, count in summary.left_out.items())
+    left = ", ".join(f"{count:,} {name}" for name, count in summary.left_out.items())
     return (f", {sum(passed.values())} passed over ({told(passed)})" if passed else "") + (
         f", left out: {left}" if left else ""
     )

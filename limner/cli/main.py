@@ -17,6 +17,7 @@ from limner.cli.commands import COMMANDS
 from limner.cli.interrupts import held_back, taken
 from limner.cli.root import app
 from limner.errors import LimnerError
+from limner.one_line import one_line
 
 # typer has a copy of click of its own from 0.26 on, and names the base of these errors in neither
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -112,8 +113,8 @@ def _explained(error: Exception, given: Sequence[str]) -> int:
 
 
 def _complain(message: str, given: Sequence[str], *, kind: str, code: int = 2) -> int:
-    # a file name in the message may hold a line break
-    line = " ".join(message.split())
+    # a file name in the message may hold a line break, or what a terminal takes for its commands
+    line = one_line(" ".join(message.split()))
     if "--json" in _options(given):
         output = json.dumps({"error": {"type": kind, "message": line, "exit_code": code}})
     else:

@@ -63,8 +63,9 @@ def models_command() -> list[ModelListed]:
             f"    {model.parameters} million weights, {model.side}×{model.side} pixels, {model.languages}, "
             f"{model.licence}{reached}; {'here' if model.here else 'not in the local cache'}"
         )
+    out.print()
     out.print(
-        "\nAny other pair of the same kinds works too, by hf:ORG/NAME or as a folder. The figures are published "
+        "Any other pair of the same kinds works too, by hf:ORG/NAME or as a folder. The figures are published "
         "zero-shot R@1, image→text | text→image (docs/models.md)."
     )
     return found

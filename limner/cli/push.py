@@ -64,7 +64,7 @@ def push_command(
         restricted = [f"{one.name}: {one.licence}" for one in found.terms if not one.open]
         if restricted and not options["accept_terms"]:
             err.print(f"to publish it, read these terms and give --accept-terms: {'; '.join(restricted)}")
-        out.print(found.card)
+        out.print_lines(found.card)
     for name, size in found.files.items():
         out.print(f"{size:>12,} bytes  {name}")
     access = "" if found.private is None else f", {'private' if found.private else 'public'}"

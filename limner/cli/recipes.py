@@ -65,7 +65,7 @@ def show_command(
     # imported inside of the command: `change` brings the settings of all networks and losses, and with them torch
     chosen = change(get_recipe(recipe), settings or [])
     # what stands here is what `limner train` takes as a .json file
-    out.print(chosen.model_dump_json(indent=2))
+    out.print_lines(chosen.model_dump_json(indent=2))
     # on stderr, so that the recipe alone goes into a file; by the recipe's own name, which such a file keeps
     listed = all_recipes().get(chosen.name)
     for name in () if listed is None else listed.data:

@@ -9,6 +9,7 @@ from limner.cli.console import out, working
 from limner.cli.contract import command, group
 from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, ReportFile, Trec
 from limner.durable import write_text
+from limner.one_line import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,7 +44,6 @@ def score_command(
 ) -> "Report | TrecReport":
     """Measure somebody else's embeddings, scores or TREC run."""
     from limner.evaluation.arrays import read_results
-    from limner.evaluation.measures import STANDARD
     from limner.evaluation.names import parse_measures
     from limner.evaluation.per_query import expect_writable, write_queries
     from limner.evaluation.protocols import find_protocol
@@ -60,8 +60,9 @@ def score_command(
     if qrels is not None:
         if chosen is not None and measures == "all":  # a run has the scores of its first items alone
             chosen = [measure for measure in chosen if not isinstance(measure, Overlap)]
-        found = score_run(file, qrels, STANDARD if chosen is None else chosen).replace(versions=versions())
-        out.print(_table(found, file))
+        found = score_run(file, qrels, chosen).replace(versions=versions())
+        # the rank of a match that a run does not list is not known
+        out.print(_table(found, file, chosen is None and "MedR" not in found.values))
         if per_query is not None:
             write_queries(per_query, {"as given": found.per_query})
         if report_file is not None:
@@ -94,16 +95,20 @@ def score_command(
     return report
 
 
-def _table(found: "TrecReport", file: Path) -> "Table":
+def _table(found: "TrecReport", file: Path, left_out: bool) -> "Table":
     from rich.table import Table
 
     from limner.evaluation.report import said_of_chance, shown
 
-    table = Table(title=file.name)
+    table = Table(title=one_line(file.name))
     remarks = []
     # stated, since the figures are means over the other queries
     if without := found.counts["queries_without_match"]:
         remarks.append(f"{without:,} queries without a true match are not scored")
+    if unanswered := found.counts["queries_unanswered"]:
+        remarks.append(f"not in the run, and so missed: {unanswered:,} of the queries")
+    if left_out:
+        remarks.append("no MedR and MeanR, since some queries have no match in the run")
     if found.ties:
         listed = (
             f"{name} of {of.queries:,} (at random: {of.expected:.1f})" for name, of in found.ties.items()

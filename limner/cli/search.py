@@ -2,18 +2,20 @@
 
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from limner.cli.conflicts import Conflict
-from limner.cli.console import err, one_line, out, save_sheet
+from limner.cli.console import err, out, save_sheet
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, Method, MovedRun, StoreFolder, device, first
 from limner.cli.search_queries import QueryAnswer, answer_queries
 from limner.cli.setting_options import given, with_options
 from limner.errors import DataError, SettingsError
+from limner.names import Spelling
 from limner.requests import SearchRequest
 from limner.wire import Answer, Explanation, Hit, SentencesAnswer
 
@@ -200,9 +202,11 @@ def _key(engine: "Engine", name: str) -> str:
         # a key first: 32 hex digits are hardly a file's name
         if engine.files.entry(name) is not None:
             return name
-        path = os.path.abspath(name)  # noqa: PTH100 - resolve() would follow links
-        if (found := engine.files.entries([path]).get(path)) is not None:
-            return found.id
+        snapshot = engine.files.snapshot()
+        known = chain(snapshot.columns.paths, *snapshot.columns.others)
+        path = Spelling(known).of(os.path.abspath(name))  # noqa: PTH100 - resolve() would follow links
+        if (key := snapshot.key_at(path)) is not None:
+            return key
     except UnicodeEncodeError:  # bytes that are no text, which no picture of a store is named by
         name = ascii(name)
     raise DataError(f"{name}: the store holds no picture of this path or key; see `limner store list`")
@@ -210,7 +214,7 @@ def _key(engine: "Engine", name: str) -> str:
 
 def _print(answer: Answer, store: object) -> None:
     for hit in answer.hits:
-        out.print(one_line(_line(hit)))
+        out.print(_line(hit))
     if not answer.total:
         err.print(f"{store}: the store is empty")
     elif not answer.matching:
@@ -244,7 +248,7 @@ def _sentences(engine: "Engine", query: SearchRequest, store: object) -> Sentenc
     found = engine.sentences(query)
     for hit in found:
         of = "" if hit.path is None else f"  [{hit.path}]"
-        out.print(one_line(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.text}{of}"))
+        out.print(f"{hit.rank:>3}  {hit.score:+.3f}  {hit.text}{of}")
     if not found:
         err.print(f"{store}: the store holds no sentences; add some with `limner index-sentences`")
     return SentencesAnswer(sentences=tuple(found), total=engine.sentence_count)

@@ -17,10 +17,12 @@ from urllib.parse import quote
 
 import typer
 
-from limner.cli.console import err
+from limner.cli.console import err, out
 from limner.cli.contract import emit
 from limner.documented import Result
 from limner.errors import DataError, LimnerError, SettingsError
+from limner.one_line import one_line
+from limner.text_files import text_lines
 from limner.wire import Answer
 
 if TYPE_CHECKING:
@@ -73,8 +75,7 @@ def read_queries(file: str) -> Iterator[NamedText]:
     if not path.is_file():
         raise SettingsError(f"--queries {file}: no such file; give one query a line, or - for stdin")
     # line by line, so that a file may be larger than memory and answers come at once
-    with path.open(encoding="utf-8") as lines:
-        yield from _named(lines, file)
+    yield from _named(text_lines(path), file)
 
 
 def _named(lines: Any, source: str) -> Iterator[NamedText]:
@@ -83,7 +84,7 @@ def _named(lines: Any, source: str) -> Iterator[NamedText]:
     try:
         for number, line in enumerate(lines, start=1):
             # only the line end is stripped: a tab separates name and text
-            # some programs begin with a mark of the encoding
+            # stdin may begin with a mark of the encoding, too
             name, tab, text = line.removeprefix("\ufeff").strip("\r\n").partition("\t")
             query = NamedText(name.strip(), text.strip()) if tab else NamedText(str(number), name.strip())
             if not query.text:
@@ -92,7 +93,7 @@ def _named(lines: Any, source: str) -> Iterator[NamedText]:
                 raise DataError(f"{source}: line {number}: the name {query.name[:40]!r} stands there twice")
             seen.add(query.name)
             yield query
-    # raised in the middle of a file: the answers before it stay printed
+    # of stdin, in the middle of it: the answers before it stay printed
     except UnicodeDecodeError:
         raise DataError(f"{source}: not UTF-8 text; save it as UTF-8") from None
 
@@ -158,7 +159,7 @@ def _print(query: NamedText, found: Any, form: str, *, by_key: bool) -> None:
         for rank, item in enumerate(items, start=first):
             # falling whole numbers in place of cosines: other programs go by the score, some in single precision, and
             # would break near-ties their own way
-            typer.echo(f"{_field(query.name)} Q0 {item} {rank} {len(items) + 1 - rank} limner")
+            _echo(f"{_field(query.name)} Q0 {item} {rank} {len(items) + 1 - rank} limner")
 
 
 def _print_row(values: Sequence[Any]) -> None:
@@ -167,7 +168,12 @@ def _print_row(values: Sequence[Any]) -> None:
     line = io.StringIO()
     texts = (str(one) if isinstance(one, bool | Path) else one for one in values)
     csv.writer(line, lineterminator="").writerow([cell(one) for one in texts])
-    typer.echo(line.getvalue())
+    _echo(line.getvalue())
+
+
+def _echo(line: str) -> None:
+    # exact for a program that reads it; a terminal shows it to a person
+    typer.echo(one_line(line) if out.is_terminal else line)
 
 
 def _field(name: str) -> str:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from limner.cli.conflicts import Conflict
-from limner.cli.console import counting, counting_each, err, one_line, out
+from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, StoreFolder, device
 from limner.errors import DataError, SettingsError
+from limner.names import Spelling
 from limner.store_reports import (
     BackedUp,
     Compacted,
@@ -85,9 +86,9 @@ def list_command(
     chosen = [entry for entry in entries if identity is None or entry.identity == identity]
     for entry in chosen:
         identity_too = f"  [{entry.identity}]" if entry.identity is not None else ""
-        out.print(one_line(f"{entry.id}  {entry.path}{identity_too}"))
+        out.print(f"{entry.id}  {entry.path}{identity_too}")
         for copy in entry.paths[1:]:
-            out.print(one_line(f"{'':32}  {copy}  (a copy)"))
+            out.print(f"{'':32}  {copy}  (a copy)")
     if not chosen:
         err.print(f"{store}: no such picture" if entries else f"{store}: the store is empty")
     return [StoredPicture.model_validate(entry, from_attributes=True) for entry in chosen]
@@ -130,7 +131,7 @@ def delete_command(
         reason = doubt(gone, len(every))
         if reason and not dry_run and not yes:
             raise SettingsError(
-                f"{store}: would delete {len(gone)} of {len(entries)} pictures, but {one_line(reason)}, as if its disk "
+                f"{store}: would delete {len(gone)} of {len(entries)} pictures, but {reason}, as if its disk "
                 "were away; look by --dry-run, and add --yes if these files are gone for good"
             )
         doomed.update(gone)
@@ -140,7 +141,7 @@ def delete_command(
     copies = f", and {others} copies of others" if others else ""
     if dry_run:
         for path in sorted(doomed):
-            out.print(one_line(path))
+            out.print(path)
         out.print(f"{store}: would delete {len(whole)} of {len(entries)} pictures{copies}")
     else:
         count = opened.take_out(doomed)
@@ -191,10 +192,10 @@ def erase_command(
     count, sentences = len(chosen.images), len(chosen.sentences)
     if dry_run:
         for image in chosen.images:
-            out.print(one_line(image.path))
+            out.print(image.path)
         leftovers = _leftovers(opened, uploads)
         for path in leftovers:
-            out.print(one_line(f"{path} (no row names it)"))
+            out.print(f"{path} (no row names it)")
         out.print(
             f"{store}: would erase {count} of {total} pictures, {sentences} sentences, and what was deleted earlier"
         )
@@ -249,7 +250,7 @@ def verify_command(
         if kind in report.found:
             found = report.found[kind]
             state = "damaged" if kind in DAMAGE else "stale"
-            out.print(one_line(f"{state}: {about}: {found.count}, e.g. {found.example}"))
+            out.print(f"{state}: {about}: {found.count}, e.g. {found.example}")
     whole = "whole, each picture once" if report.sound else f"damaged: limner store repair {store}"
     if "file" in report.found:
         # no repair reads it either, and these numbers may not be all
@@ -349,9 +350,9 @@ def repair_command(
 def _print_repair(store: Path, report: Repair) -> None:
     would = "" if report.applied else "would be "
     for path in report.repaired:
-        out.print(one_line(f"{would}encoded again: {path}"))
+        out.print(f"{would}encoded again: {path}")
     for path, reason in report.lost:
-        out.print(one_line(f"{would}lost: {path}: {reason}"))
+        out.print(f"{would}lost: {path}: {reason}")
     for text in report.lost_sentences:
         out.print(f"{would}lost: the sentence {text!r}")
     for text in report.missing:
@@ -405,12 +406,11 @@ def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
 
 def _print_unknown(store: object, report: ErasureReport, shown: int = 20) -> None:
     for name in report.unknown:
-        name = one_line(name)
         out.print(
             f"{name}: the store holds no such picture or sentence and none below it; it spells paths as indexed"
         )
     for condition in report.unmet:
-        out.print(one_line(f"{condition}: no picture of the store meets it"))
+        out.print(f"{condition}: no picture of the store meets it")
     for name in report.similar:
         out.print(f"not erased: {name!r}, which looks like what was named")
     if (report.unknown or report.unmet) and not (report.found or report.dry_run):
@@ -469,8 +469,9 @@ def _named(entries: "Sequence[StoredImage]", paths: Sequence[Path], ids: Sequenc
     found: list[str] = []
     held = {path for entry in entries for path in entry.paths}
     by_key = {entry.id: entry for entry in entries}
+    spelling = Spelling(held)
     for path in paths:
-        whole = os.path.abspath(path)  # noqa: PTH100 - as they were indexed: resolve() would follow links
+        whole = spelling.of(os.path.abspath(path))  # noqa: PTH100 - as they were indexed: resolve() would follow links
         matches = [whole] if whole in held else []
         # with the separator: below "/a/b" lies "/a/b/c" and not "/a/bc"
         matches = matches or [one for one in held if one.startswith(whole + os.sep)]

@@ -67,8 +67,9 @@ def summarise_command(
         + ", and the 95 % interval over queries" * any(any(one.intervals.values()) for one in found)
     )
     if markdown:
-        out.print("\n".join(f"| {' | '.join(row)} |" for row in _wide(found, names)))
-        out.print(f"\n{remark}.")
+        out.print_lines("\n".join(f"| {' | '.join(row)} |" for row in _wide(found, names)))
+        out.print()
+        out.print(f"{remark}.")
     else:
         out.print(_table(found, names, remark))
     return found

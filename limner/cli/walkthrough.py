@@ -193,7 +193,8 @@ def _search(store: Store, test: Dataset, folder: Path) -> str:
         where = f"found at rank {found}" if found else "not among the first 10"
         if best is None or (found or 11) < best[0]:
             best = found or 11, sentence
-        out.print(f"   “{sentence}”\n   {where}; {sheet}")
+        out.print(f"   “{sentence}”")
+        out.print(f"   {where}; {sheet}")
     assert best is not None
     return best[1]
 

@@ -8,6 +8,7 @@ from pydantic import Field
 from limner.data.records import GroupKind
 from limner.data.terms import UNSTATED, TermsOfUse
 from limner.documented import Result
+from limner.one_line import one_line
 
 Severity = Literal["error", "warning"]
 
@@ -156,7 +157,7 @@ def render(report: Report) -> str:
         ]
     if not report.problems:
         lines += ["", "No problem found."]
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 def _counted(languages: Mapping[str, int]) -> str:

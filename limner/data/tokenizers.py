@@ -19,7 +19,7 @@ import numpy as np
 from limner.data.noun_phrases import noun_phrases, phrase_numbers
 from limner.data.spiece import is_siglip_tokenizer, siglip_content
 from limner.data.token_rows import token_batch
-from limner.data.words import has_unspaced_letter, is_unspaced, word_spans, words
+from limner.data.words import as_it_looks, has_unspaced_letter, is_unspaced, seen_places, word_spans, words
 from limner.errors import DataError, SettingsError, install_hint
 from limner.types import TokenBatch, TokenizedSentence, Tokenizer, Word
 
@@ -293,7 +293,10 @@ class PretrainedTokenizer(_RowTokenizer):
 
     def _encoded(self, sentences: Sequence[str]) -> list[Any]:
         # Half a surrogate pair, which a file name may hold, cannot be handed to the library.
-        texts = ["".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text) for text in sentences]
+        texts = [
+            "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in as_it_looks(text))
+            for text in sentences
+        ]
         # Without special tokens: those of the sentence alone are counted, cut and traced back to words.
         found: list[Any] = self._fast.encode_batch(texts, add_special_tokens=False)
         return found
@@ -302,7 +305,11 @@ class PretrainedTokenizer(_RowTokenizer):
         self, sentence: str, encoding: Any, length: int, phrases: bool, aligned: bool
     ) -> TokenizedSentence:
         # Grouped before the cut: a word that is cut off is still a word of the sentence, one without tokens.
-        whole = _grouped(sentence, encoding) if aligned else ()
+        looks = as_it_looks(sentence)
+        whole = _grouped(looks, encoding) if aligned else ()
+        if whole and len(looks) < len(sentence):
+            seen = seen_places(sentence)
+            whole = [word._replace(start=seen[word.start], stop=seen[word.stop - 1] + 1) for word in whole]
         room = max(0, length - self._special_count)
         truncated = len(encoding.ids) > room
         # Cut before the special tokens come, so that the last of them ([SEP], </s>) stays.
@@ -319,20 +326,20 @@ class PretrainedTokenizer(_RowTokenizer):
             # Plus 1 for each, so that 0 is padding whatever the tokenizer calls its own.
             tuple(token_id + 1 for token_id in encoding.ids[:length]),
             truncated,
-            tuple(_phrases(sentence, encoding.offsets[:length])) if phrases else None,
+            tuple(_phrases(looks, encoding.offsets[:length])) if phrases else None,
             tuple(_cut(word, room, before) for word in whole) if aligned else None,
         )
 
     def words(self, sentence: str) -> list[str]:
         """All words of a sentence in its own spelling."""
-        return [word.text for word in _grouped(sentence, self._encoded([sentence])[0])]
+        return [word.text for word in _grouped(as_it_looks(sentence), self._encoded([sentence])[0])]
 
     def known_words(self, sentence: str) -> list[str]:
         """The words with a token other than the tokenizer's unknown one; all of them where it can spell anything."""
         encoding = self._encoded([sentence])[0]
         return [
             word.text
-            for word in _grouped(sentence, encoding)
+            for word in _grouped(as_it_looks(sentence), encoding)
             if any(encoding.ids[token] != self.unknown_id for token in word.tokens)
         ]
 

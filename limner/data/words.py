@@ -21,6 +21,21 @@ _UNSPACED = re.compile(
 )
 _LETTER = re.compile(r"[^\W\d_]")
 
+# Latin, Greek and Cyrillic, beside which a sign without width means nothing. In other scripts it parts words (Khmer),
+# shapes letters (Persian, Hindi) or joins pictures into one.
+_OTHERS = "[^\x00-\u052f\u1e00-\u1fff]"
+UNSEEN = (
+    "[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]",
+    f"(?<!{_OTHERS})[\u200b-\u200d]+|[\u200b-\u200d]+(?!{_OTHERS})",
+)
+"""Patterns of what a reader does not see, to be taken out one after the other: soft hyphens, marks of direction and of
+byte order; then signs without width. Python, Oniguruma and JavaScript read them alike."""
+
+WIDE = {
+    wide: wide - 0xFEE0 for wide in (*range(0xFF10, 0xFF1A), *range(0xFF21, 0xFF3B), *range(0xFF41, 0xFF5B))
+}
+"""Digits and letters as wide as a Chinese character, and the plain ones; wide commas are Chinese and stay."""
+
 _LETTERS_A_BLANK = 8
 """Text that has blanks between its words has fewer of such letters for each: Chinese about 2, Thai about 4."""
 
@@ -49,6 +64,10 @@ def word_spans(sentence: str) -> list[WordSpan]:
     >>> word_spans("A T-shirt")
     [WordSpan(text='a', start=0, stop=1), WordSpan(text='t', start=2, stop=3), WordSpan(text='shirt', start=4, stop=9)]
     """
+    plain = as_it_looks(sentence)
+    if len(plain) < len(sentence):
+        seen = seen_places(sentence)
+        return [WordSpan(text, seen[start], seen[stop - 1] + 1) for text, start, stop in word_spans(plain)]
     folded = fold(sentence)
     found = _pattern(folded).finditer(folded)
     # ASCII folds character by character, and so does what folds to ASCII in as many (U+212A, the Kelvin sign).
@@ -61,9 +80,37 @@ def word_spans(sentence: str) -> list[WordSpan]:
 
 
 def fold(text: str) -> str:
-    """The form in which words are compared: lower case, composed characters (Unicode's NFC)."""
+    """The form in which words are compared: as they look, in lower case, characters composed (Unicode's NFC)."""
     # NFC comes last: `lower()` may take characters apart ("İ" becomes "i" and a dot).
-    return unicodedata.normalize("NFC", text.lower())
+    return unicodedata.normalize("NFC", as_it_looks(text).lower())
+
+
+def as_it_looks(text: str) -> str:
+    """A text without the characters that nobody sees, and with wide letters and digits as plain ones.
+
+    Pages, chats and documents leave such characters in what is copied from them. A text without any is the same.
+
+    >>> as_it_looks("\\u200ered co\\u00adat ＸＬ")
+    'red coat XL'
+    """
+    if text.isascii():
+        return text
+    # first, or a wide letter would count as one of another script
+    text = text.translate(WIDE)
+    for pattern in UNSEEN:
+        text = re.sub(pattern, "", text)
+    return text
+
+
+def seen_places(text: str) -> list[int]:
+    """Where in a text each character of `as_it_looks` stands."""
+    text = text.translate(WIDE)
+    places = list(range(len(text)))
+    for pattern in UNSEEN:
+        left = "".join(text[place] for place in places)
+        unseen = {place for match in re.finditer(pattern, left) for place in range(*match.span())}
+        places = [one for place, one in enumerate(places) if place not in unseen]
+    return places
 
 
 def is_unspaced(text: str) -> bool:

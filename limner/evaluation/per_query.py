@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 
 from limner.errors import DataError
 from limner.tables import require_pyarrow
+from limner.text_files import table_rows
 
 _TEXTS = ("direction", "query", "cluster", "precision")
 _KEYS = (*_TEXTS, "first_rank")
@@ -220,7 +221,7 @@ def _read(path: Path) -> dict[str, list[Any]]:
         require_pyarrow(f"{path}: a Parquet file")
     try:
         return _of_csv(path) if path.suffix == ".csv" else _of_parquet(path)
-    except (OSError, ValueError, KeyError, csv.Error) as error:
+    except (OSError, ValueError, KeyError) as error:
         line = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise DataError(f"{path}: not a table of queries in Parquet or CSV, or damaged ({line})") from None
 
@@ -244,18 +245,16 @@ def _of_parquet(path: Path) -> dict[str, list[Any]]:
 
 
 def _of_csv(path: Path) -> dict[str, list[Any]]:
-    # utf-8-sig: tables of spreadsheets begin with a mark of their encoding
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file, strict=True)
-        names = next(rows, [])
-        if len(set(names)) < max(1, len(names)):
-            raise ValueError("no line of columns, or a column twice")
-        cells: list[list[str]] = [[] for _ in names]
-        for row in rows:
-            if row and len(row) != len(names):
-                raise ValueError(f"line {rows.line_num}: {len(row)} values, not {len(names)}")
-            for column, text in zip(cells, row, strict=False):
-                column.append(text)
+    rows = table_rows(path, _KEYS)
+    _, names = next(rows)
+    if len(set(names)) < len(names):
+        raise ValueError("a column twice")
+    cells: list[list[str]] = [[] for _ in names]
+    for line, row in rows:
+        if len(row) != len(names):
+            raise ValueError(f"line {line}: {len(row)} values, not {len(names)}")
+        for column, text in zip(cells, row, strict=True):
+            column.append(text)
     columns: dict[str, list[Any]] = dict(zip(names, cells, strict=True))
     numbers = {name: _numbers(texts) for name, texts in columns.items() if name not in _KEYS}
     known = {name: column for name, column in columns.items() if name in _KEYS}

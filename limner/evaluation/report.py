@@ -12,6 +12,7 @@ from rich.text import Text
 from limner.documented import Result
 from limner.evaluation.curves import Curve
 from limner.evaluation.ties import TiedFigure
+from limner.one_line import one_line
 
 _RANKS = {"MedR", "MeanR"}
 """Measures that are ranks; most of these are whole numbers."""
@@ -233,7 +234,7 @@ def _languages(languages: Mapping[str, LanguageReport], names: Sequence[str]) ->
 def _table(title: str, caption: str, rows: Sequence[Sequence[str]]) -> Table:
     """A table whose first row is its head."""
     # Texts: rich would take "[…]" in plain ones for markup.
-    table = Table(title=Text(title), caption=Text(caption), caption_justify="left")
+    table = Table(title=Text(one_line(title)), caption=Text(caption), caption_justify="left")
     for number, head in enumerate(rows[0]):
         # Folded, not cut off: the end of a path says which set it is.
         table.add_column(Text(head), justify="right" if number else "left", overflow="fold")

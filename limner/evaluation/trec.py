@@ -28,6 +28,7 @@ from limner.evaluation.relevance import Relevance
 from limner.evaluation.reranking import reranked
 from limner.evaluation.scores import Overlap, Scores, of_embeddings, of_matrix
 from limner.evaluation.ties import FirstTies, TiedFigure
+from limner.text_files import text_lines
 
 # Scores held at once, 16 MiB of float32.
 _BLOCK = 1 << 22
@@ -41,7 +42,8 @@ class TrecReport(Result):
     qrels: dict[str, str]
     """File name and SHA-256 of the qrels."""
     counts: dict[str, int]
-    """Queries, those without a true match, which do not count, and items that the run and the qrels name."""
+    """Queries, those without a true match, which do not count, those that the run does not answer, which count as
+    missed, and items that the run and the qrels name."""
     values: dict[str, float]
     """Value by measure."""
     chance: dict[str, float]
@@ -57,15 +59,20 @@ class TrecReport(Result):
     """The values of each query (`QueryValues`), which is its own cluster."""
 
 
-def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD) -> TrecReport:
+def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] | None = None) -> TrecReport:
     """Measure a run file under a qrels file.
 
     Items go by score, ties against the model; the ranks in the file are not used. A true match that the run does not
-    list is never found: it counts as missed. Any relevance above 0 is a match. Raises `DataError` for damaged files,
-    for measures that need the rank of a match which is not listed, and for overlap-S, which needs every score.
+    list is never found: it counts as missed, and so does each query of which it lists nothing, as in `trec_eval -c`
+    (`counts["queries_unanswered"]`). pytrec_eval leaves such queries out, which raises its means. Any relevance above 0
+    is a match.
+
+    Without `measures` they are `STANDARD`, less those that need the rank of a match which is not listed. Raises
+    `DataError` for damaged files, for such a measure that is asked for, and for overlap-S, which needs every score.
     """
     relevant = _read_qrels(qrels)
     listed = _read_run(run)
+    chosen, measures = measures is not None, STANDARD if measures is None else measures
     if any(isinstance(measure, Overlap) for measure in measures):
         raise DataError(
             f"{run}: overlap-S needs the score of every pair, and a run has those of the first items"
@@ -96,9 +103,13 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
     # Lists end where their makers chose; what no list and no match names is in no figure but this one's.
     named = set().union(*listed.values(), *relevant.values())
     lost = int(np.count_nonzero(ranking.first_ranks == VOID))
-    values = [measure for measure in measures if isinstance(measure, Measure)]
+    # A share counts a lost match as 0; its rank is unknown, and any number would be made up.
+    values = [
+        measure
+        for measure in measures
+        if isinstance(measure, Measure) and (chosen or not lost or measure.unit != "rank")
+    ]
     for measure in values:
-        # A share counts a lost match as 0; its rank is unknown, and any number would be made up.
         if measure.unit == "rank" and lost:
             raise DataError(
                 f"{run}: {measure} needs the rank of a match of every query, and {lost} have none in the run; list "
@@ -110,6 +121,7 @@ def score_run(run: Path, qrels: Path, measures: Sequence[AnyMeasure] = STANDARD)
         counts={
             "queries": len(rows),
             "queries_without_match": len(listed.keys() - relevant.keys()),
+            "queries_unanswered": len(relevant.keys() - listed.keys()),
             "items": len(named),
         },
         values={str(measure): ranking.value(measure) for measure in values},
@@ -253,13 +265,7 @@ def _read_qrels(path: Path) -> dict[str, set[str]]:
 
 
 def _lines(path: Path, fields: int, form: str) -> list[tuple[int, list[str]]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: not a text file in UTF-8") from None
-    lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    lines = [(number, line.split()) for number, line in enumerate(text_lines(path), start=1) if line.strip()]
     for number, parts in lines:
         if len(parts) != fields:
             raise DataError(f"{path}, line {number}: expected '{form}', got {' '.join(parts)[:60]!r}")

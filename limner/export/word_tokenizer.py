@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from limner.data.tokenizers import PretrainedTokenizer
+from limner.data.words import UNSEEN, WIDE
 from limner.errors import SettingsError, install_hint
 from limner.types import PADDING, Tokenizer
 
@@ -39,7 +40,9 @@ def word_tokenizer_json(entries: Sequence[str]) -> str:
         _MARK + word: token_id for token_id, word in enumerate(entries, start=PADDING + 1)
     }
     fast = Fast(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
-    fast.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.NFC()])
+    unseen = [normalizers.Replace(Regex(pattern), "") for pattern in UNSEEN]
+    wide = [normalizers.Replace(chr(letter), chr(plain)) for letter, plain in WIDE.items()]
+    fast.normalizer = normalizers.Sequence([*wide, *unseen, normalizers.Lowercase(), normalizers.NFC()])
     fast.pre_tokenizer = pre_tokenizers.Sequence(
         [
             # `limner.data.words`: letters and digits, and the marks behind them

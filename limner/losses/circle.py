@@ -75,7 +75,7 @@ class CircleLoss(Loss):
 
     def terms(self, batch: Embedded) -> Terms:
         """The loss "circle"."""
-        return only_term("circle", self(batch.images, batch.texts, batch.groups))
+        return only_term("circle", self.forward(batch.images, batch.texts, batch.groups))
 
     def _of_anchors(
         self, similarities: Float[Tensor, "batch batch"], same: Bool[Tensor, "batch batch"]

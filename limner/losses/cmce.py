@@ -12,6 +12,7 @@ from jaxtyping import Float, Int64
 from pydantic import Field
 from torch import Tensor
 
+from limner.errors import SettingsError
 from limner.losses.blocked_softmax import blocked_cross_entropy
 from limner.losses.loss import Embedded, Examples, Gather, Loss, LossSettings, Need, Terms, only_term
 
@@ -106,6 +107,7 @@ class CMCELoss(Loss):
         self.renormalise = renormalise
         self.refill = 0
         self.block = block
+        self._is_filled = False
         # not a buffer: it lives from `terms` to `after_step` of one step, and checkpoints are written between steps
         self._seen: tuple[Tensor, Tensor, Tensor] | None = None
 
@@ -115,7 +117,11 @@ class CMCELoss(Loss):
         texts: Float[Tensor, "batch dim"],
         groups: Int64[Tensor, " batch"],
     ) -> Float[Tensor, ""]:
-        """The loss of a batch of pairs; `groups` are their identities, 0 … identities − 1."""
+        """The loss of a batch of pairs; `groups` are their identities, 0 … identities − 1.
+
+        Raises `SettingsError` before the buffers are filled.
+        """
+        self._expect_filled()
         of_images = self._cross_entropy(images, self.texts, groups, self.sigma_images)
         of_texts = self._cross_entropy(texts, self.images, groups, self.sigma_texts)
         return (of_images + of_texts).mean()
@@ -127,7 +133,7 @@ class CMCELoss(Loss):
         """The loss "cmce"; its features are kept for the update after the step."""
         # the update belongs behind the optimiser's step, but the features of this step are only here
         self._seen = batch.images.detach(), batch.texts.detach(), batch.classes
-        return only_term("cmce", self(batch.images, batch.texts, batch.classes))
+        return only_term("cmce", self.forward(batch.images, batch.texts, batch.classes))
 
     def start(self, examples: Callable[[], Examples], *, first: bool) -> None:
         """Fill the buffers by the current network, at the start of each stage."""
@@ -153,6 +159,17 @@ class CMCELoss(Loss):
             images, texts, classes = (gather(part) for part in self._seen)
             self.update(images, texts, classes)
             self._seen = None
+
+    def _expect_filled(self) -> None:
+        """Refuse empty buffers: the loss would be log(identities) whatever the features, without a gradient."""
+        # looked at until they are known to hold something: `fill` or a checkpoint may have filled them
+        if not self._is_filled:
+            self._is_filled = bool(self.images.any() and self.texts.any())
+            if not self._is_filled:
+                raise SettingsError(
+                    "CMCELoss: its buffers are empty; call `fill` with the features of the training split before the "
+                    "first step"
+                )
 
     def _cross_entropy(
         self, features: Tensor, buffer: Tensor, groups: Tensor, sigma: float

@@ -134,7 +134,7 @@ class ContrastiveLoss(Loss):
 
     def terms(self, batch: Embedded) -> Terms:
         """The loss "contrastive"; a learnt 1/τ is shown as "contrastive_scale"."""
-        loss = self(batch.images, batch.texts, batch.groups)
+        loss = self.forward(batch.images, batch.texts, batch.groups)
         if self.log_scale is None:
             return Terms({"contrastive": loss})
         return Terms({"contrastive": loss}, {"contrastive_scale": self.scale(loss).detach()})

@@ -90,7 +90,7 @@ class LevelsLoss(Loss):
         """The losses "word" and "phrase" that have a weight."""
         return Terms(
             {
-                name: self(local.similarity, local.counted, batch.groups)
+                name: self.forward(local.similarity, local.counted, batch.groups)
                 for name, local in batch.local.items()
                 if getattr(self, name)
             }

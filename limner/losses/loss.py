@@ -13,8 +13,9 @@ from typing import ClassVar, Literal
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
+from limner.losses.shapes import ShapeChecked
 from limner.losses.sharded_classes import Shard
 from limner.settings import Settings
 
@@ -167,7 +168,7 @@ class LossSettings(Settings, ABC):
         """The module for embeddings of `dim` numbers and so many classes."""
 
 
-class Loss(nn.Module, ABC):
+class Loss(ShapeChecked, ABC):
     """The module of a loss. `forward` is the paper's equation; `terms` passes it the parts of an embedded batch that
     it needs.
 

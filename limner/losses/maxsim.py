@@ -87,7 +87,7 @@ class MaxSimLoss(Loss):
     def terms(self, batch: Embedded) -> Terms:
         """The loss "maxsim"; a learnt 1/τ is shown as "maxsim_scale"."""
         late = batch.local["late"]
-        loss = self(late.similarity, late.counted, batch.groups)
+        loss = self.forward(late.similarity, late.counted, batch.groups)
         if self.contrastive.log_scale is None:
             return Terms({"maxsim": loss})
         return Terms({"maxsim": loss}, {"maxsim_scale": self.contrastive.scale(loss).detach()})

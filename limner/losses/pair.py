@@ -58,7 +58,13 @@ class PairLoss(Loss):
         texts: Float[Tensor, "batch dim"],
         groups: Int64[Tensor, " batch"],
     ) -> Float[Tensor, ""]:
-        """Both directions of a batch; features are not normalised, since their length is a temperature."""
+        """Both directions of a batch, in float32 at least.
+
+        Features are not normalised, since their length is a temperature.
+        """
+        # in half precision ε would be 0, and the loss infinite
+        wide = torch.promote_types(images.dtype, torch.float32)
+        images, texts = images.to(wide), texts.to(wide)
         same = groups[:, None] == groups[None, :]
         right = same.to(images.dtype) / same.sum(dim=1, keepdim=True)
         # `same` is symmetric, so the rows of one matrix serve both directions
@@ -73,7 +79,7 @@ class PairLoss(Loss):
 
     def terms(self, batch: Embedded) -> Terms:
         """The loss "pair", in full precision: the length of the features is its temperature."""
-        return only_term("pair", self(batch.images.float(), batch.texts.float(), batch.groups))
+        return only_term("pair", self.forward(batch.images.float(), batch.texts.float(), batch.groups))
 
     def _divergence(
         self, similarities: Float[Tensor, "batch batch"], right: Float[Tensor, "batch batch"]

@@ -97,7 +97,7 @@ class RankingLoss(Loss):
         pairs, mined = len(batch.groups), batch.mined
         return only_term(
             "ranking",
-            self(
+            self.forward(
                 # features of half precision, too, are normalised in full precision
                 batch.images.float(),
                 batch.texts.float(),

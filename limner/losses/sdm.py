@@ -69,7 +69,7 @@ class SDMLoss(Loss):
 
     def terms(self, batch: Embedded) -> Terms:
         """The loss "sdm"."""
-        return only_term("sdm", self(batch.images, batch.texts, batch.groups))
+        return only_term("sdm", self.forward(batch.images, batch.texts, batch.groups))
 
 
 def _divergence(

@@ -152,7 +152,7 @@ class SextupleLoss(Loss):
         # unit rows: section 3.2 chooses ρ < 1 since f ≤ 1, or else
         # nearly everything violates the margin in its first draw
         images, texts = (F.normalize(rows.float(), dim=1) for rows in (batch.image_rows, batch.text_rows))
-        loss = self(
+        loss = self.forward(
             *(images[:pairs], texts[:pairs]),
             # by index, since a positive may be a row of the batch
             # (Flickr30k: an image's neighbour is the image itself)

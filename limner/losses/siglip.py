@@ -85,6 +85,6 @@ class SigLIPLoss(Loss):
     def terms(self, batch: Embedded) -> Terms:
         """The loss "siglip"; t and b are shown as "siglip_scale" and "siglip_bias"."""
         return Terms(
-            {"siglip": self(batch.images, batch.texts, batch.groups)},
+            {"siglip": self.forward(batch.images, batch.texts, batch.groups)},
             {"siglip_scale": self.log_scale.detach().exp(), "siglip_bias": self.bias.detach().clone()},
         )

@@ -84,7 +84,7 @@ class TALLoss(Loss):
 
     def terms(self, batch: Embedded) -> Terms:
         """The loss "tal"."""
-        return only_term("tal", self(batch.images, batch.texts, batch.groups))
+        return only_term("tal", self.forward(batch.images, batch.texts, batch.groups))
 
     def _of_anchors(
         self, similarities: Float[Tensor, "batch batch"], same: Bool[Tensor, "batch batch"]

@@ -306,7 +306,8 @@ def get_recipe(name: str) -> "Recipe":
 def _read(file: Path) -> "Recipe":
     # the readers' JSON, whose messages name the file and the place in it; they bring numpy, which a list of names
     # does without
-    from limner.data.readers.parsing import parse_json, read_text, shown
+    from limner.data.readers.parsing import parse_json, shown
+    from limner.text_files import read_text
     from limner.training.recipe import Recipe
 
     try:

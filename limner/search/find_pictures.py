@@ -14,6 +14,7 @@ from limner.data.heif import SUFFIXES as HEIF
 from limner.data.heif import has_heif, is_heif
 from limner.data.images import SUFFIXES, browser_type, is_picture_name
 from limner.errors import DataError, install_hint
+from limner.text_files import text_lines
 
 _RAW = frozenset(
     {
@@ -130,11 +131,7 @@ def find_pictures(paths: Iterable[str | Path], exclude: Sequence[str] = ()) -> F
 
 
 def _patterns(file: Path) -> list[str]:
-    try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: cannot be read as UTF-8 text ({type(error).__name__})") from None
-    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    return [line.strip() for line in text_lines(file) if line.strip() and not line.startswith("#")]
 
 
 def _excluded(whole: str, rules: Iterable[tuple[str, str]]) -> str | None:

@@ -12,11 +12,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from limner.conditions import local_time
 from limner.errors import DataError, LimnerError, SettingsError
 from limner.export.exported import ExportedModel
+from limner.names import Spelling
 from limner.search.batch_look import EncodedBatch, Looked, Workers, encode_batch, skips
 from limner.search.find_pictures import FoundPictures, find_pictures
 from limner.search.image_look import Note, Seen, Task, is_another, look_at, told_of
@@ -28,6 +29,8 @@ from limner.store.kept_model import as_stored
 from limner.store.writer import StoreWriter
 from limner.store_reports import IndexReport
 from limner.types import Encoder
+
+_T = TypeVar("_T")
 
 _KEPT_BATCH = 1024  # rows rewritten at once with the vectors that they have
 
@@ -91,6 +94,7 @@ def index_pictures(
     with store.writing():
         found = paths if isinstance(paths, FoundPictures) else find_pictures(paths)
         pictures = found.pictures
+        notes = spelled_as(pictures, notes)
         done = 0
 
         def tell(count: int) -> None:
@@ -267,6 +271,13 @@ def _ahead(
         for _, future in waiting:
             # after an error or Ctrl-C the images that nobody has begun need not be decoded
             future.cancel()
+
+
+def spelled_as(paths: Iterable[str], notes: Mapping[str, _T]) -> dict[str, _T]:
+    """Facts by the paths of pictures as these are spelled: of the exact path, else of the canonically equal one."""
+    spelling = Spelling(paths)
+    found = {spelling.of(path): note for path, note in notes.items()}
+    return {**found, **{path: note for path, note in notes.items() if path in found}}
 
 
 def notes_of(metadata: Mapping[str, Mapping[str, Any] | Note]) -> dict[str, Note]:

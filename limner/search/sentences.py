@@ -132,9 +132,7 @@ class SentenceTable:
                 rank=rank,
                 score=float(score),
                 text=sentence.text,
-                id=None
-                if (row := pictures.row_at(sentence.path)) is None
-                else pictures.keys_of(np.array([row]))[0],
+                id=pictures.key_at(sentence.path),
                 key=sentence.id,
                 path=None if sentence.path is None else Path(sentence.path),
             )

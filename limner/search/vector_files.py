@@ -22,6 +22,7 @@ from limner.errors import DataError
 from limner.search.store_export import INDEX, ROWS, flat_header
 from limner.store.lance_tables import lancedb
 from limner.tables import require_pyarrow
+from limner.text_files import text_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,32 +93,26 @@ def read_faiss(path: Path) -> VectorRows:
 def read_points(path: Path) -> VectorRows:
     """Read points of Qdrant, one a line. Raises `DataError`, which names the line."""
     paths, vectors, facts = list[str](), list[np.ndarray](), list[dict[str, Any]]()
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                if not line.strip():
-                    continue
-                where = f"{path}, line {number}"
-                try:
-                    point = json.loads(line)
-                    payload = point["payload"]
-                    vector = np.array(point["vector"], np.float32)
-                    if vector.ndim != 1 or not isinstance(payload, dict):
-                        raise ValueError
-                # RecursionError: brackets nested thousands deep
-                except (ValueError, TypeError, KeyError, RecursionError):
-                    raise DataError(
-                        f"{where}: expected a point: an object with 'vector', one list of numbers, and 'payload'"
-                    ) from None
-                if vectors and len(vector) != len(vectors[0]):
-                    raise DataError(f"{where}: {len(vector)} numbers, the first point has {len(vectors[0])}")
-                paths.append(_path_of(where, payload))
-                vectors.append(vector)
-                facts.append(_facts_of(where, payload))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: not UTF-8 text") from None
+    for number, line in enumerate(text_lines(path), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            point = json.loads(line)
+            payload = point["payload"]
+            vector = np.array(point["vector"], np.float32)
+            if vector.ndim != 1 or not isinstance(payload, dict):
+                raise ValueError
+        # RecursionError: brackets nested thousands deep
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise DataError(
+                f"{where}: expected a point: an object with 'vector', one list of numbers, and 'payload'"
+            ) from None
+        if vectors and len(vector) != len(vectors[0]):
+            raise DataError(f"{where}: {len(vector)} numbers, the first point has {len(vectors[0])}")
+        paths.append(_path_of(where, payload))
+        vectors.append(vector)
+        facts.append(_facts_of(where, payload))
     if not vectors:
         raise DataError(f"{path}: holds no point")
     return VectorRows(tuple(paths), np.stack(vectors), tuple(facts))

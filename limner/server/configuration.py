@@ -15,9 +15,10 @@ from typing import Any, Literal
 
 from pydantic import Field, SecretStr
 
-from limner.errors import SettingsError
+from limner.errors import DataError, SettingsError
 from limner.server.settings import ServerSettings
 from limner.settings import Settings
+from limner.text_files import read_text
 
 PREFIX = "LIMNER_SERVE_"
 """Beginning of the names of settings in the environment."""
@@ -232,10 +233,10 @@ def read_settings(
 
 def _of_file(file: Path) -> dict[str, Any]:
     try:
-        read = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise SettingsError(f"{file}: cannot be read ({error.strerror or error})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        read = tomllib.loads(read_text(file, may_be_empty=True))
+    except DataError as error:
+        raise SettingsError(str(error)) from None
+    except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{file}: is no TOML: {error}") from None
     values = {}
     for written, value in read.items():

@@ -17,6 +17,7 @@ from io import TextIOBase
 from typing import Any, Literal
 
 from limner.errors import LimnerError
+from limner.one_line import one_line
 from limner.server.request_log import current_trace
 
 LogFormat = Literal["text", "json"]
@@ -113,8 +114,8 @@ class TextLines(_Lines):
         names = ("time", "level", "logger", "request_id", "message", "exception")
         if "left_out" in facts:
             facts["message"] += f" ({facts['left_out']} more like this were left out)"
-        # a message of several lines must not look like several messages
-        line = " ".join(str(facts[name]) for name in names if name in facts).replace("\n", " ").strip()
+        # a message of several lines must not look like several messages, nor one with a name give a terminal commands
+        line = one_line(" ".join(str(facts[name]) for name in names if name in facts).strip())
         return "\n".join([line, *(f"    {frame}" for frame in facts.get("frames", []))])
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Bool
 
 from limner.conditions import Condition
 from limner.errors import SettingsError
+from limner.names import Spelling, same_name
 from limner.requests import where_strings
 from limner.store.entry import PictureRow, StoredImage, key_of, keys_of, time_of
 from limner.store.files import StoreFiles
@@ -92,6 +93,8 @@ def chosen_by(
         held_sentences = sound_sentences(files.folder, reading.sentences())
         sentences = [(sentence.id, sentence.path, sentence.text) for sentence, _ in held_sentences]
     own_paths = [path for row in rows for path in row.paths]
+    spelling = Spelling([*own_paths, *(path for _, path, _ in sentences if path is not None)])
+    wanted = [spelling.of(path) for path in wanted]
     named = np.array([row.id in keys for row in rows], bool) | _below([row.paths for row in rows], wanted)
     conditions = _conditions(where)
     met = _meeting(rows, identity, conditions)
@@ -158,12 +161,8 @@ def _below(paths: Sequence[Sequence[str]], wanted: list[str]) -> Bool[np.ndarray
 
 
 def _conditions(where: Where) -> dict[str, Condition]:
-    """Conditions by their texts; those of identities with accents as `same_name` writes them."""
-    found = {text: Condition.parse(text) for text in where_strings(where)}
-    return {
-        text: Condition.parse(same_name(text)) if one.name == "identity" else one
-        for text, one in found.items()
-    }
+    """Conditions by their texts."""
+    return {text: Condition.parse(text) for text in where_strings(where)}
 
 
 def _meeting(
@@ -191,11 +190,6 @@ def _unmet(met: dict[str, Bool[np.ndarray, " rows"]]) -> tuple[str, ...]:
     if alone or not met or np.logical_and.reduce(list(met.values())).any():
         return tuple(alone)
     return (" and ".join(met),)
-
-
-def same_name(name: str) -> str:
-    """A name with its accents written in one way: macOS and some tables write a letter and its accent as two signs."""
-    return unicodedata.normalize("NFC", name)
 
 
 def _alike(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from limner.conditions import Condition, number_of
+from limner.conditions import Condition, number_of, value_of
 from limner.wire import MetadataField
 
 OWN = ("path", "identity", "taken")
@@ -75,7 +75,7 @@ class MetadataIndex:
 
     def _read(self, name: str) -> _Column:
         if name not in OWN:
-            column = _Column.of([metadata.get(name) for metadata in self._metadata])
+            column = _Column.of([value_of(metadata, name) for metadata in self._metadata])
             return _Column(column.values, column.codes[self._texts])
         own = self._own[name]
         values = own.tolist() if isinstance(own, np.ndarray) else own

@@ -165,6 +165,11 @@ class Snapshot:
         found = row < len(self.columns.paths) and self.columns.paths[row] == path
         return row if found else self._further.get(path)
 
+    def key_at(self, path: str | None) -> str | None:
+        """The key of the image that has a file at this path; None if none has."""
+        row = self.row_at(path)
+        return None if row is None else str(self.columns.ids[row].decode())
+
     def keys_of(self, rows: Int[np.ndarray, " some"]) -> list[str]:
         """Keys of some rows, in the order given."""
         return [key.decode() for key in self.columns.ids[rows].tolist()]

@@ -4,6 +4,7 @@ import pytest
 from rich.console import Console
 
 from limner.cli import console
+from limner.one_line import one_line
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def test_consoles_print_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_line_holds_no_command_of_a_terminal() -> None:
     name = "a\nb\x1b[31m\x9b\u2028\udcff é 日本 \u3000👩\u200d🎨.jpg"
-    assert console.one_line(name) == "a\\nb\\x1b[31m\\x9b\\u2028\\udcff é 日本 \u3000👩\u200d🎨.jpg"
+    assert one_line(name) == "a\\nb\\x1b[31m\\x9b\\u2028\\udcff é 日本 \u3000👩\u200d🎨.jpg"
 
 
 def test_a_bar_shows_its_name_as_it_is_with_count_and_time_left(terminal: io.StringIO) -> None:

@@ -49,6 +49,23 @@ def test_arrays_are_measured_and_written_as_trec_runs_that_give_the_same(
     assert "picture%200.jpg Q0 sentence" in (folder / "image_to_text.run").read_text(encoding="utf-8")
 
 
+def test_a_run_without_some_queries_says_how_many(limner: Limner, tmp_path: Path) -> None:
+    run, qrels = tmp_path / "a.run", tmp_path / "qrels"
+    run.write_text("q0 Q0 a 1 2 x\n0 Q0 a 1 2 x\n", encoding="utf-8")
+    qrels.write_text("q0 0 a 1\n00 0 a 1\n", encoding="utf-16")
+    scored = limner("score", run, "--qrels", qrels)
+    said = " ".join(scored.out.split())
+    assert (scored.code, scored.err) == (0, "")
+    assert "not in the run, and so missed: 1 of the queries" in said
+    assert "no MedR and MeanR, since some queries have no match" in said
+    run.write_text("q0 Q0 a 1 2 x\n00 Q0 a 1 2 x\n", encoding="utf-8")
+    scored = limner("score", run, "--qrels", qrels)
+    assert "MedR" in scored.out
+    assert "no MedR" not in scored.out
+    run.write_text("q0 Q0 a 1 2 x\n", encoding="utf-8")
+    refused(limner("score", run, "--qrels", qrels, "--measures", "MedR"), "MedR needs the rank")
+
+
 def test_folds_and_cosine(limner: Limner, arrays: Path) -> None:
     assert limner("score", arrays, "--folds", 3, "--cosine").code == 0
     refused(limner("score", arrays, "--folds", 4), "6 images cannot be cut into 4 equal folds")
@@ -77,7 +94,7 @@ def test_mistakes_are_one_line(limner: Limner, arrays: Path, tmp_path: Path) -> 
     refused(limner("score", tmp_path / "none.npz"), "no such file")
     refused(limner("score", arrays, "--measures", "overlap-S"), "L2-normalise")
     refused(limner("score", arrays, "--qrels", arrays, "--cosine"), "others for arrays; leave out --")
-    refused(limner("score", arrays, "--qrels", arrays), "not a text file")
+    refused(limner("score", arrays, "--qrels", arrays), "line 1: UTF-8 text was expected")
 
 
 def test_evaluate_saves_what_score_reads(

@@ -118,14 +118,14 @@ def test_mistakes(limner: Limner, store: Path, queries: Path, tmp_path: Path) ->
 def test_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "queries"
     # with the mark of the encoding by which some programs begin a text, and without it
-    for encoding in ("utf-8", "utf-8-sig"):
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
         file.write_bytes("q\tä b\r\n\r\n\t c\n".encode(encoding))
         assert [(one.name, one.text) for one in read_queries(str(file))] == [("q", "ä b"), ("", "c")]
     file.write_text("q\ta\nq\tb\n", encoding="utf-8")
     with pytest.raises(DataError, match="line 2: the name 'q' stands there twice"):
         list(read_queries(str(file)))
     file.write_bytes(b"\xff\n")
-    with pytest.raises(DataError, match="not UTF-8"):
+    with pytest.raises(DataError, match="line 1: UTF-8 text was expected"):
         list(read_queries(str(file)))
     with pytest.raises(SettingsError, match="no such file"):
         list(read_queries(str(tmp_path)))

@@ -87,7 +87,7 @@ def test_a_closed_stream_is_no_error(closed: int) -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_what_stdout_has_no_letters_for_is_escaped(encoding: str) -> None:
     """A name of Chinese letters, and a file's name of other bytes: a report of what was done must not be lost."""
-    script = "from limner.cli import console, main; main._prepare_streams(); console.out.print({!a})"
+    script = "from limner.cli import console, main; main._prepare_streams(); console.out.print_lines({!a})"
     done = subprocess.run(
         [sys.executable, "-c", script.format("\u5f35 \u00d7 \udcff\na\x1b[31mb")],
         capture_output=True,

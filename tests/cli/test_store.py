@@ -5,9 +5,11 @@ import json
 import re
 import shutil
 import sqlite3
+import unicodedata
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -432,3 +434,35 @@ def test_erase_says_where_the_model_cannot_tell(limner: Limner, own: Path) -> No
     assert limner("store", "verify", own).code == 1
     report = json.loads(limner("store", "erase", own, "--path", rest[0].path, "--json").out)
     assert (report["pictures"], report["learnt"], report["found"]) == (1, None, [])
+
+
+@pytest.mark.parametrize(("disk", "typed"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_names_may_be_typed_with_their_accents_in_one_sign_or_two(
+    limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path, disk: Literal["NFC", "NFD"], typed: Any
+) -> None:
+    folder, store = tmp_path / unicodedata.normalize(disk, "Köln"), tmp_path / "store"
+    folder.mkdir()
+    first, second, *_ = sorted(pictures.glob("*.*"))
+    name = unicodedata.normalize(disk, "é.png")
+    for source, target in ((first, name), (second, "b.png")):
+        shutil.copy(source, folder / target)
+    table = tmp_path / "facts.csv"
+    table.write_text(
+        unicodedata.normalize(typed, "file;identity;Straße\nKöln/é.png;Zoë;Gülşen\n"), encoding="utf-8"
+    )
+    done = limner("index", toy_run, store, folder, "--metadata", table)
+    assert (done.code, "name none of these pictures" in done.err) == (0, False)
+    asked = unicodedata.normalize(typed, str(folder / name))
+    assert asked != str(folder / name)
+    assert str(folder / name) not in limner("search", store, "--like", asked).out.splitlines()[0]
+    for condition in ("identity=Zoë", "Straße=Gülşen", "path~*/é.png"):
+        found = limner("search", store, "a square", "--where", unicodedata.normalize(typed, condition))
+        assert [
+            line.endswith("[" + unicodedata.normalize(typed, "Zoë") + "]") for line in found.out.splitlines()
+        ] == [True]
+    would = limner("store", "delete", store, asked, "--dry-run")
+    assert would.out.splitlines()[0] == str(folder / name)
+    erased = limner("store", "erase", store, "--path", asked)
+    assert (erased.code, "1 pictures and 0 sentences erased, 1 left" in erased.out) == (0, True)
+    # a folder means all below it
+    assert limner("store", "delete", store, str(Path(asked).parent)).out == f"{store}: 1 deleted, 0 left\n"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limner.data.tokenizers import PretrainedTokenizer, WordTokenizer, tokenizer_from_description
-from limner.data.words import has_unspaced_letter, is_unspaced, words
+from limner.data.words import as_it_looks, has_unspaced_letter, is_unspaced, words
 from limner.errors import DataError, SettingsError
 from limner.types import Tokenizer
 from tests.data.subwords import CAPTIONS, byte_pairs, unigrams, word_pieces
@@ -115,7 +115,9 @@ def test_spans_slice_the_sentence_to_the_words(tokenizer: Tokenizer, sentence: s
     assert ends == sorted(ends)
     assert all(word.start < word.stop for word in read.words)
     if not tokenizer.whole_words:
-        assert [word.text for word in read.words] == [sentence[word.start : word.stop] for word in read.words]
+        assert [word.text for word in read.words] == [
+            as_it_looks(sentence[word.start : word.stop]) for word in read.words
+        ]
         assert not any(
             character.isspace() for word in read.words for character in (word.text[0], word.text[-1])
         )
@@ -233,6 +235,26 @@ def test_token_ids_and_offsets_are_those_of_transformers(
                 for token in word.tokens
             )
             assert sentence[word.start : word.stop] == word.text
+
+
+@every_kind
+def test_a_query_is_read_as_it_looks(tokenizer: Tokenizer) -> None:
+    plain = "a red coat XL 42"
+    hidden = (
+        "a r\u200bed co\u00adat XL 42",
+        "\ufeff\u200ea red coat ＸＬ\u202c ４２",
+        "ａ red\u2060 coat XL 42\u200d",
+    )
+    for shown in hidden:
+        theirs, ours = (tokenizer.tokenize([one], 40, phrases=True, words=True)[0] for one in (shown, plain))
+        assert theirs[:3] == ours[:3]
+        assert theirs.words is not None
+        assert ours.words is not None
+        assert [one.text for one in theirs.words] == [one.text for one in ours.words]
+        assert [as_it_looks(shown[one.start : one.stop]).strip() for one in theirs.words] == [
+            plain[one.start : one.stop] for one in ours.words
+        ]
+        assert tokenizer.known_words(shown) == tokenizer.known_words(plain)
 
 
 def test_words_of_several_tokens_and_chinese_ones() -> None:

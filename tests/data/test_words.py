@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limner.data.words import fold, word_spans, words
+from limner.data.words import WIDE, as_it_looks, fold, seen_places, word_spans, words
 
 
 def test_words_are_lower_case_runs_of_letters_and_digits() -> None:
@@ -39,13 +39,46 @@ def test_a_mark_on_no_letter_is_no_word() -> None:
 
 @given(st.text(st.characters(codec="latin-1") | st.sampled_from("ĀăČđğŁœŠșŽẞ"), max_size=30))
 def test_composed_latin_text_is_split_at_all_but_letters_and_digits(sentence: str) -> None:
-    assert words(sentence) == re.findall(r"[^\W_]+", sentence.lower())
+    assert words(sentence) == re.findall(r"[^\W_]+", sentence.replace("\u00ad", "").lower())
 
 
 @given(st.text(max_size=30))
 def test_words_are_their_own_words(sentence: str) -> None:
     found = words(sentence)
     assert words(" ".join(found)) == found
+
+
+UNSEEN = "\u00ad\u061c\u200b\u200c\u200d\u200e\u200f\u202a\u202e\u2060\u2066\u2069\ufeff"
+
+
+@given(st.text("a red coat, 42 é Я!"), st.data())
+def test_what_nobody_sees_is_not_read(sentence: str, data: st.DataObject) -> None:
+    places = data.draw(
+        st.lists(st.tuples(st.integers(0, len(sentence)), st.sampled_from(UNSEEN)), max_size=6)
+    )
+    shown = list(sentence)
+    for place, letter in sorted(places, reverse=True):
+        shown.insert(place, letter)
+    assert as_it_looks("".join(shown)) == sentence
+    assert words("".join(shown)) == words(sentence)
+    wide = "".join(chr(ord(one) + 0xFEE0) if one.isascii() and one.isalnum() else one for one in shown)
+    assert words(wide) == words(sentence)
+    spans = [wide[span.start : span.stop] for span in word_spans(wide)]
+    assert [word for span in spans for word in words(span)] == words(sentence)
+
+
+@pytest.mark.parametrize(
+    "text", ["می‌خواهم", "क्‍ष", "👩\u200d🎨", "ខ្ញុំ\u200bស្រឡាញ់", "一个人，红衣服。", "\u3000", "ﾊﾝｶｸ", "½ ﬁ ²"]
+)
+def test_signs_without_width_stay_where_they_mean_something(text: str) -> None:
+    assert as_it_looks(text) == text
+
+
+@given(st.text() | st.text("aक\u200b\u200d\u200e\u00adａ", max_size=9))
+def test_as_it_looks_says_where_its_characters_stand(text: str) -> None:
+    looks = as_it_looks(text)
+    assert as_it_looks(looks) == looks
+    assert "".join(text[place] for place in seen_places(text)).translate(WIDE) == looks
 
 
 def same(word: str) -> str:

@@ -105,7 +105,7 @@ def test_the_mean_over_seeds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not a table of queries"),
+        ("", "the file is empty"),
         ("query,R@1\n", "expected a row a query"),
         ("name,R@1\na,1\n", "expected a row a query"),
         ("query,R@1\na,x\n", "no column of numbers"),
@@ -114,7 +114,7 @@ def test_the_mean_over_seeds(tmp_path: Path) -> None:
         ("query,R@1\na,1\nb,inf\n", "without a finite value"),
         ("query,R@1\na,1,2\n", "not a table of queries"),
         ("query,R@1,R@1\na,1,0\n", "a column twice"),
-        ('query,R@1\n"a,1\n', "not a table of queries"),
+        ('query,R@1\n"a,1\n', "line 2: CSV was expected"),
         ("query,R@1\na,NA\n", "no column of numbers"),
     ],
 )

@@ -63,6 +63,31 @@ def test_chance_is_of_the_items_that_are_named(tmp_path: Path) -> None:
     assert found.chance["R@1"] == pytest.approx(100 / 12)
 
 
+@given(st.integers(0, 2**32 - 1))
+def test_queries_that_a_run_leaves_out_are_missed_and_counted(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    scores, true = rng.standard_normal((5, 8)), rng.random((5, 8)) < 0.3
+    true[:, 0] = True
+    run, qrels = _files(tmp_path_factory.mktemp("trec"), scores, true)
+    whole = score_run(run, qrels)
+    left_out = rng.choice(5, rng.integers(1, 5), replace=False)
+    lines = run.read_text(encoding="utf-8").splitlines(keepends=True)
+    gone = tuple(f"q{number} " for number in left_out)
+    run.write_text("".join(line for line in lines if not line.startswith(gone)), encoding="utf-8")
+    found = score_run(run, qrels)
+    assert (whole.counts["queries_unanswered"], found.counts["queries_unanswered"]) == (0, len(left_out))
+    assert found.counts["queries"] == 5
+    # the mean of all of the qrels' queries, as `trec_eval -c` has it
+    first = whole.per_query.values["mAP"].copy()
+    first[left_out] = 0
+    assert found.values["mAP"] == pytest.approx(100 * first.mean())
+    assert {"MedR", "MeanR"} <= whole.values.keys() - found.values.keys()
+    with pytest.raises(DataError, match="MedR needs the rank"):
+        score_run(run, qrels, parse_measures("MedR"))
+
+
 @settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12))
 def test_a_short_run_counts_what_it_does_not_list_as_missed(
@@ -148,9 +173,9 @@ def test_damaged_files_are_refused(tmp_path: Path, run: str, qrels: str, message
 
 
 def test_other_refusals(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="none: cannot be read"):
         score_run(tmp_path / "none", tmp_path / "none")
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    (tmp_path / "bytes").write_bytes(b"\xff")
     with pytest.raises(DataError, match="UTF-8"):
         score_run(tmp_path / "bytes", tmp_path / "bytes")
     one, pair = of_matrix(np.ones((1, 1), np.float32)), Relevance.from_pairs(1)

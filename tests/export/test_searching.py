@@ -1,6 +1,7 @@
 """Searches by an exported tower: the answers of the run, without torch."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import limner
 from limner.data.records import Dataset
@@ -89,6 +91,23 @@ def test_a_search_imports_no_torch(
     with limner.open_store(store) as own:
         expected = [str(hit.path) for hit in own.search(QUERIES[0]).hits]
     assert [hit["path"] for hit in hits] == expected
+
+
+def test_the_call_of_openvino_on_the_page_computes_as_the_run_does(toy_run: Path, tmp_path: Path) -> None:
+    need_openvino()
+    import openvino
+
+    model = load_model(toy_run, device="cpu", precision="fp32")
+    export = export_run(model, tmp_path / "export", format="openvino")
+    page = (Path(limner.__file__).parents[1] / "docs/export.md").read_text(encoding="utf-8")
+    (call,) = re.findall(r"`(openvino\.compile_model\(.*?\))`", page)
+    compiled = eval(call, {"openvino": openvino, "FILE": export / "image.xml"})
+    # on a processor without bf16 the embeddings alone would not tell
+    assert compiled.get_property("INFERENCE_PRECISION_HINT").to_string() == "f32"
+    shape = model.prepare_image(Image.new("RGB", (64, 64))).shape
+    pixels = np.random.default_rng(0).integers(0, 256, (4, *shape), np.uint8)
+    cosines = (compiled(pixels)[0] * model.encode_pixels(pixels)).sum(1)
+    assert cosines.min() > 0.99999
 
 
 def test_the_server_needs_no_torch(export: Path, store: Path) -> None:

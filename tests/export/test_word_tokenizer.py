@@ -8,12 +8,19 @@ from limner.types import PADDING
 
 ENTRIES = ("a", "dog", "runs", "café", "42", "हिन्दी", "x", "tiếng", "ß", "i", "σ")
 
+# entries as they may be written
+HIDDEN = ("ａ", "４２", "d\u200bog", "ru\u00adns", "\u200ecafé", "Ｘ\u200d")
+
 # letters of many scripts, marks, digits, blanks, signs; unassigned and surrogate code points are no text
-TEXT = st.text(st.characters(exclude_categories=("Cs", "Cn", "Co")), max_size=30)
+LETTERS = st.one_of(
+    st.characters(exclude_categories=("Cs", "Cn", "Co")), st.sampled_from("\u200b\u200d\u00ad\ufeffａＸ４aक")
+)
+TEXT = st.text(LETTERS, max_size=30)
 
 
 @given(
-    st.lists(st.one_of(st.sampled_from(ENTRIES), TEXT), max_size=8), st.sampled_from([" ", ", ", "-", "_"])
+    st.lists(st.one_of(st.sampled_from((*ENTRIES, *HIDDEN)), TEXT), max_size=8),
+    st.sampled_from([" ", ", ", "-", "_"]),
 )
 def test_a_word_vocabulary_reads_as_limner_does(parts: list[str], between: str) -> None:
     own = WordTokenizer(ENTRIES)

@@ -320,7 +320,7 @@ def test_a_file_names_only_what_is_not_the_default(tmp_path: Path) -> None:
         (b"", "the file is empty"),
         (b"stages: []", "JSON was expected, .* at line 1, column 1"),
         (b"\xff{}", "UTF-8 text was expected, got byte 0xff"),
-        (b"\xff\xfe{\0}\0", "this is UTF-16"),
+        (b"\xff\xfe{\0}\0", "setting 'name': Field required"),
         (b"[1, 2]", r"an object of settings was expected, got \[1, 2\]"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"name": "x"}', "setting 'stages': Field required"),

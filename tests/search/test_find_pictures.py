@@ -77,7 +77,7 @@ def test_excluded_by_options_and_files(tmp_path: Path) -> None:
     # of a file that is named nothing is asked
     assert names(find_pictures([tmp_path / "a_thumb.jpg"], ["*_thumb.*"]), tmp_path) == ["a_thumb.jpg"]
     (tmp_path / ".limnerignore").write_bytes(b"\xff")
-    with pytest.raises(DataError, match="limnerignore: cannot be read as UTF-8"):
+    with pytest.raises(DataError, match="limnerignore: line 1: UTF-8 text was expected"):
         find_pictures([tmp_path])
 
 

@@ -38,14 +38,14 @@ def test_json_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "content", "message"),
     [
         ("a.txt", b"", "ends in .csv or .jsonl"),
-        ("a.csv", b"", "column 'file'"),
+        ("a.csv", b"", "the file is empty"),
         ("a.csv", b"path,x\na,b\n", "column 'file'"),
         ("a.csv", b"file,x,x\n", "same name"),
         ("a.csv", b"file,x\na,b,c\n", "line 2: 3 values for 2 columns"),
         ("a.csv", b"file,x\n,b\n", "line 2: expected the picture's path"),
-        ("a.csv", b'file,x\na,"b\n', "not CSV"),
+        ("a.csv", b'file,x\na,"b\n', "line 2: CSV was expected"),
         ("a.csv", b"file,x\na,b\na,c\n", "line 3: .*second time"),
-        ("a.csv", b"file\n\xff\n", "not UTF-8"),
+        ("a.csv", b"file\n\xff\n", "line 2: UTF-8 text was expected"),
         ("a.csv", b"file\na\x00b\n", "line 2"),
         ("a.jsonl", b"{\n", "line 1: not JSON"),
         ("a.jsonl", b"[1]\n", "expected a JSON object"),
@@ -67,6 +67,21 @@ def test_faults_are_named_in_one_line(tmp_path: Path, name: str, content: bytes,
         read_metadata(tmp_path / name)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_tables_of_spreadsheets(separator: str, encoding: str, tmp_path: Path) -> None:
+    rows = ("file|identity|note", f"{tmp_path}/ä.jpg|7|a, b! c", "b.jpg")
+    text = "\r\n".join(rows).replace("|", separator)
+    if separator == ",":
+        text = text.replace("a, b! c", '"a, b! c"')
+    for begin in ("", f"sep={separator}\r\n"):
+        (tmp_path / "facts.csv").write_bytes((begin + text).encode(encoding))
+        assert read_metadata(tmp_path / "facts.csv") == {
+            str(tmp_path / "ä.jpg"): {"identity": "7", "note": "a, b! c"},
+            str(tmp_path / "b.jpg"): {},
+        }
 
 
 def test_missing_file(tmp_path: Path) -> None:

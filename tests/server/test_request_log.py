@@ -155,7 +155,7 @@ def test_a_line_of_text_is_one_line() -> None:
         logging.getLogger("limner.server").warning("not ready: %s", "a\nb")
         logging.getLogger("limner.requests").info("not asked for")
     (line,) = stream.getvalue().splitlines()
-    assert re.fullmatch(r"\S+ WARNING limner\.server not ready: a b", line)
+    assert re.fullmatch(r"\S+ WARNING limner\.server not ready: a\\nb", line)
 
 
 def test_a_fault_of_every_request_is_not_a_line_of_every_request(

@@ -24,7 +24,8 @@ NODE = shutil.which("node")
 PAGE = Path(write.__file__).parent / "page"
 pytestmark = pytest.mark.skipif(NODE is None, reason="no node is installed")
 
-SCRIPTS = "aZ éßİıΣσς 09½² ก่า नि 漢字かなガ 한 đỏ ع٣ _-'’.,!\t\n\u00a0\u0301\u0323😀"
+UNSEEN = "\u200b\u200d\u200e\u00ad\ufeffａＸ４क"
+SCRIPTS = UNSEEN + "aZ éßİıΣσς 09½² ก่า नि 漢字かなガ 한 đỏ ع٣ _-'’.,!\t\n\u00a0\u0301\u0323😀"
 TEXTS = st.text(st.one_of(st.sampled_from(SCRIPTS), st.characters(exclude_categories=["Cn", "Co", "Cs"])))
 
 

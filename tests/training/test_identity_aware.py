@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 import limner
 from limner.data.records import Dataset
+from limner.losses import CMCELoss
 from limner.training.log import Event
 from limner.training.loop import train
 from tests.toy import toy_identity_aware
@@ -76,7 +77,13 @@ def test_the_buffers_begin_with_the_features_of_the_network(
         if filled:
             raise KilledError
 
-    monkeypatch.setattr("limner.losses.cmce.CMCELoss.fill", lambda self, *features: filled.extend(features))
+    plain = CMCELoss.fill
+
+    def fill(self: CMCELoss, *features: torch.Tensor) -> None:
+        plain(self, *features)
+        filled.extend(features)
+
+    monkeypatch.setattr(CMCELoss, "fill", fill)
     recipe = toy_identity_aware()
     with pytest.raises(KilledError):
         train(recipe, toys.split("train"), toys.split("val"), tmp_path / "run", listener=stop, cpu=True)

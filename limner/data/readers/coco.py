@@ -14,17 +14,18 @@ from pathlib import Path, PurePath
 from limner.data.readers.parsing import (
     ANNOTATIONS,
     PICTURE_FOLDERS,
+    TOP,
     AnnotationEntry,
     PicturesMissingError,
     is_there,
     locate,
     parse_json,
-    read_text,
     roots_of,
     shown,
 )
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
+from limner.text_files import read_text
 
 # Never both years together: 2017's parts hold the pictures of 2014's, divided anew.
 _PARTS = (("train2014", "val2014"), ("train2017", "val2017"))
@@ -96,7 +97,7 @@ def _part_name(file: Path) -> str:
 
 def _records(file: Path, labels: bool) -> list[Record]:
     part = _part_name(file)
-    top = AnnotationEntry.of(file, "top level", parse_json(read_text(file), file))
+    top = AnnotationEntry.of(file, TOP, parse_json(read_text(file), file))
     images = list(_entries(top, "images"))
     if not images:
         raise DataError(f"{file}: 'images' lists no picture")
@@ -138,7 +139,7 @@ def _labels(captions: Path) -> Mapping[int, tuple[str, ...]]:
     file = captions.with_name(f"instances_{_part_name(captions)}.json")
     if not is_there(file):
         raise DataError(f"{file}: the labels of the pictures were expected here, beside {captions.name}")
-    top = AnnotationEntry.of(file, "top level", parse_json(read_text(file), file))
+    top = AnnotationEntry.of(file, TOP, parse_json(read_text(file), file))
     categories = {_number(entry, "id"): entry.text("name") for entry in _entries(top, "categories")}
     found: dict[int, set[str]] = {}
     for entry in _entries(top, "annotations"):

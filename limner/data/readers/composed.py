@@ -16,11 +16,11 @@ from limner.data.readers.parsing import (
     is_there,
     locate,
     parse_json,
-    read_text,
     shown,
 )
 from limner.data.readers.stated_terms import terms_of
 from limner.errors import DataError
+from limner.text_files import read_text
 
 PUBLISHED: Mapping[tuple[str, str, str], tuple[int, int | None]] = {
     ("cirr", "val", ""): (4181, 2297),

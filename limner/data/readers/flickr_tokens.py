@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from limner.data.readers.karpathy import image_groups
-from limner.data.readers.parsing import AnnotationEntry, is_there, locate, read_text, roots_of, shown
+from limner.data.readers.parsing import AnnotationEntry, is_there, locate, roots_of, shown
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
+from limner.text_files import read_text
 
 
 @dataclass(frozen=True)

@@ -5,23 +5,24 @@
 
     {"file": "a/1.jpg", "captions": ["a man, in a red coat"], "identity": 7, "split": "train", "labels": ["coat"]}
 
-`file` is relative to the captions file. `caption` is one sentence; several rows of a file give several, and
-JSON lines may hold `captions`, a list. `identity`, `split` and `labels` (with semicolons between them, in JSON a list)
-are optional; every other column becomes metadata. `language` is that of the row's sentences, a tag such as "de"; JSON
-lines may hold `languages`, one for each of `captions`.
+`file` is relative to the captions file, or absolute and inside its folder. The cells of CSV may also be parted by
+semicolons or tabs; `filepath` and `title` are open_clip's names of the first two. `caption` is one sentence; several
+rows of a file give several, and JSON lines may hold `captions`, a list. `identity`, `split` and `labels` (with
+semicolons between them, in JSON a list) are optional; every other column becomes metadata. `language` is that of the
+row's sentences, a tag such as "de"; JSON lines may hold `languages`, one for each of `captions`.
 """
 
-import csv
 import difflib
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from limner.data.readers.parsing import AnnotationEntry, one_of, parse_json, read_text, shown, split_name
+from limner.data.readers.parsing import ANOTHER_FORM, AnnotationEntry, one_of, parse_json, shown, split_name
 from limner.data.records import Dataset, Record
 from limner.data.splits import assign_splits
 from limner.errors import DataError
+from limner.names import OnDisk
+from limner.text_files import read_text, table_rows
 
 FILES = ("captions.csv", "captions.jsonl")
 """Names that are looked for when a folder is given."""
@@ -30,6 +31,9 @@ SPLIT_SEED = 0
 """Seed of the splits that a folder without any is given."""
 
 _KNOWN = ("file", "caption", "captions", "language", "languages", "identity", "split", "labels")
+
+_OPEN_CLIP = {"filepath": "file", "title": "caption"}
+"""The columns that open_clip's training reads by default, by limner's names."""
 
 
 def read_folder(path: Path, source: str) -> Dataset:
@@ -42,18 +46,23 @@ def read_folder(path: Path, source: str) -> Dataset:
     """
     file = one_of(path, FILES, "captions file") if path.is_dir() else path
     if file.suffix.lower() not in (".csv", ".jsonl"):
-        raise DataError(f"{file}: a captions file ending in .csv or .jsonl was expected")
+        raise DataError(
+            f"{file}: a captions file ending in .csv (parted by commas, semicolons or tabs) or .jsonl was expected; "
+            f"{ANOTHER_FORM}"
+        )
     rows = list(_csv_rows(file) if file.suffix.lower() == ".csv" else _json_rows(file))
     if not rows:
         raise DataError(f"{file}: no row with a picture was found")
     # By the cells, not the header: a table's column may be there and empty.
     with_identity = any(_given(row, "identity") for row in rows)
     pictures: dict[str, list[AnnotationEntry]] = {}
+    disk = OnDisk()
     for row in rows:
         if with_identity and not _given(row, "identity"):
             row.fail("'identity' is missing, other rows have one; name it in every row or in none")
-        # `path` makes one name of "a//1.jpg" and "./a/1.jpg".
-        pictures.setdefault(str(row.path("file")), []).append(row)
+        # `path` makes one name of "a//1.jpg" and "./a/1.jpg", the disk one of both ways to write an accent.
+        name = disk.find(file.parent / row.path("file")).relative_to(file.parent).as_posix()
+        pictures.setdefault(name, []).append(row)
     records = tuple(_record(file.parent / name, name, group) for name, group in pictures.items())
     dataset = Dataset(source, "identity" if with_identity else "image", records)
     # One row with a split is enough to leave the others out on purpose.
@@ -132,28 +141,20 @@ def _json_rows(file: Path) -> Iterator[AnnotationEntry]:
 
 
 def _csv_rows(file: Path) -> Iterator[AnnotationEntry]:
-    # `newline=""`, as csv asks for, keeps line breaks inside quotes; `strict` refuses what it would repair.
-    reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
     header: list[str] = []
-    try:
-        for cells in reader:
-            # Spreadsheets leave rows of commas at the end.
-            if not any(cell.strip() for cell in cells):
-                continue
-            entry = AnnotationEntry(file, f"line {reader.line_num}", {})
-            if not header:
-                header = _header(entry, cells)
-                continue
-            if len(cells) != len(header):
-                entry.fail(
-                    f"{len(header)} cells were expected as in the header, got {len(cells)}; "
-                    "put quotes around a caption with a comma"
-                )
-            # An empty cell is kept here; `_given` and `_metadata` take it for none.
-            values = {name: cell for name, cell in zip(header, cells, strict=True) if name}
-            yield AnnotationEntry(file, entry.place, values)
-    except csv.Error as error:
-        raise DataError(f"{file}: line {reader.line_num}: CSV was expected, {error}") from None
+    for line, cells in table_rows(file, (*_KNOWN, *_OPEN_CLIP)):
+        entry = AnnotationEntry(file, f"line {line}", {})
+        if not header:
+            header = _header(entry, cells)
+            continue
+        if len(cells) != len(header):
+            entry.fail(
+                f"{len(header)} cells were expected as in the header, got {len(cells)}; "
+                "put quotes around a caption that holds what parts the cells, such as a comma"
+            )
+        # An empty cell is kept here; `_given` and `_metadata` take it for none.
+        values = {name: cell for name, cell in zip(header, cells, strict=True) if name}
+        yield AnnotationEntry(file, entry.place, values)
 
 
 def _header(entry: AnnotationEntry, cells: list[str]) -> list[str]:
@@ -161,6 +162,8 @@ def _header(entry: AnnotationEntry, cells: list[str]) -> list[str]:
     names = [cell.strip() for cell in cells]
     # Only our own names ignore case: a column of the user's may be "ID" beside "id".
     names = [name.lower() if name.lower() in _KNOWN else name for name in names]
+    if not {"file", "caption"} & set(names):
+        names = [_OPEN_CLIP.get(name, name) for name in names]
     for name in names:
         if name and names.count(name) > 1:
             entry.fail(f"the column {shown(name)} stands twice in the header")
@@ -171,6 +174,12 @@ def _header(entry: AnnotationEntry, cells: list[str]) -> list[str]:
     for name in ("file", "caption"):
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
-            hint = f"; is it {shown(near[0])}?" if near else ""
-            entry.fail(f"the column '{name}' was expected in the header, got {shown(', '.join(names))}{hint}")
+            hint = (
+                f"is it {shown(near[0])}?"
+                if near
+                else "name the columns in the first line, e.g. file,caption"
+            )
+            entry.fail(
+                f"the column '{name}' was expected in the header, got {shown(', '.join(names))}; {hint}"
+            )
     return names

@@ -12,16 +12,17 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from limner.data.readers.parsing import (
+    TOP,
     AnnotationEntry,
     is_there,
     locate,
     parse_json,
-    read_text,
     shown,
     split_name,
 )
 from limner.data.records import Dataset, Record
 from limner.errors import DataError
+from limner.text_files import read_text
 
 OWN_FILE = {
     "flickr8k": "dataset_flickr8k.json",
@@ -60,7 +61,7 @@ def read_karpathy(file: Path, source: str) -> Dataset:
 
     Groups are named by `image_groups`. Raises `DataError` naming the file and the entry.
     """
-    top = AnnotationEntry.of(file, "top level", parse_json(read_text(file), file))
+    top = AnnotationEntry.of(file, TOP, parse_json(read_text(file), file))
     entries = [
         AnnotationEntry.of(file, f"images[{index}]", item) for index, item in enumerate(top.items("images"))
     ]

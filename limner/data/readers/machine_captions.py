@@ -19,17 +19,18 @@ from typing import Any
 from limner.data.readers.karpathy import image_groups
 from limner.data.readers.parquet import read_parquet
 from limner.data.readers.parsing import (
+    ANOTHER_FORM,
     AnnotationEntry,
     is_there,
     locate,
     parse_json,
-    read_text,
     roots_of,
     shown,
 )
 from limner.data.records import Dataset, Record
 from limner.data.splits import hold_out
 from limner.errors import DataError
+from limner.text_files import read_text
 
 LUPERSON_FILES = ("Ts-qwen.json", "Td-qwen.json", "Ts-shikra.json", "Td-shikra.json")
 """Static (s) and dynamic (d) instructions to two models; every picture has a sentence in most of the files."""
@@ -151,7 +152,9 @@ def _luperson_files(folder: Path) -> list[Path]:
 def _entries(file: Path) -> Iterator[AnnotationEntry]:
     top = parse_json(read_text(file), file)
     if not isinstance(top, list):
-        raise DataError(f"{file}: a list of entries was expected at the top level, got {shown(top)}")
+        raise DataError(
+            f"{file}: a list of entries was expected at the top level, got {shown(top)}; {ANOTHER_FORM}"
+        )
     for index, item in enumerate(top):
         yield AnnotationEntry.of(file, f"[{index}]", item)
 
@@ -159,5 +162,7 @@ def _entries(file: Path) -> Iterator[AnnotationEntry]:
 def _mapping(file: Path) -> Iterator[tuple[str, Any]]:
     top = parse_json(read_text(file), file)
     if not isinstance(top, dict):
-        raise DataError(f"{file}: an object from picture to caption was expected, got {shown(top)}")
+        raise DataError(
+            f"{file}: an object from picture to caption was expected, got {shown(top)}; {ANOTHER_FORM}"
+        )
     yield from top.items()

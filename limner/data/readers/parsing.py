@@ -1,4 +1,4 @@
-"""Reads annotation files that may hold anything: text, JSON, entries, split names, and where the images lie.
+"""Reads annotation files that may hold anything: JSON, entries, split names, and where the images lie.
 
 Each value is checked where it is taken.
 
@@ -17,42 +17,19 @@ from typing import Any, NoReturn
 from limner.data.records import SPLITS
 from limner.durable import from_json
 from limner.errors import DataError
+from limner.names import OnDisk
 
-# The byte order marks of UTF-16, which spreadsheets call "Unicode text".
-_WIDE = (b"\xff\xfe", b"\xfe\xff")
 _DRIVE = re.compile(r"[A-Za-z]:")
 # BCP 47 as far as its form goes; which subtags are registered is not asked. 35 characters hold its longest examples.
 _LANGUAGE = re.compile(r"(?=.{2,35}$)[A-Za-z]{2,8}(?:-[A-Za-z0-9]{1,8})*")
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def read_text(file: Path, *, may_be_empty: bool = False) -> str:
-    """The text of a UTF-8 file, with or without a byte order mark.
+TOP = "top level"
+"""The place of the value that a whole file of JSON is."""
 
-    Raises `DataError` when it cannot be read, is empty, or is in another encoding (with the line that shows
-    it).
-    """
-    try:
-        # Bytes first, so that the line of a wrong one can be named.
-        content = file.read_bytes()
-    # A path with a NUL is a ValueError, which has no `strerror`.
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(f"{file}: an annotation file was expected, it cannot be read ({reason})") from None
-    if content.startswith(_WIDE):
-        raise DataError(f"{file}: UTF-8 text was expected, this is UTF-16; save it as UTF-8")
-    try:
-        # Excel begins UTF-8 files with a mark that would become part of the first column's name.
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{file}: line {line}: UTF-8 text was expected, got byte 0x{content[error.start]:02x}; "
-            "save the file as UTF-8"
-        ) from None
-    if not text.strip() and not may_be_empty:
-        raise DataError(f"{file}: the file is empty")
-    return text
+ANOTHER_FORM = "for another program's form see docs/data-formats.md#other-forms"
+"""The next step for a file whose form is not that of the format that was named."""
 
 
 def parse_json(text: str, file: Path, place: str = "") -> Any:
@@ -97,7 +74,8 @@ class AnnotationEntry:
     def of(cls, file: Path, place: str, value: object) -> "AnnotationEntry":
         """Raises `DataError` when the value is not an object."""
         if not isinstance(value, dict):
-            raise DataError(f"{file}: {place}: an object was expected, got {shown(value)}")
+            hint = f"; {ANOTHER_FORM}" if place == TOP else ""
+            raise DataError(f"{file}: {place}: an object was expected, got {shown(value)}{hint}")
         return cls(file, place, value)
 
     def fail(self, problem: str) -> NoReturn:
@@ -107,7 +85,8 @@ class AnnotationEntry:
     def get(self, key: str) -> Any:
         """The value of a required key. Raises `DataError` when it is missing."""
         if key not in self.values:
-            self.fail(f"'{key}' is missing; keys here: {shown(', '.join(self.values))}")
+            hint = f"; {ANOTHER_FORM}" if self.place == TOP else ""
+            self.fail(f"'{key}' is missing; keys here: {shown(', '.join(self.values))}{hint}")
         return self.values[key]
 
     def text(self, key: str) -> str:
@@ -179,22 +158,41 @@ class AnnotationEntry:
     def path(self, *keys: str) -> PurePosixPath:
         """Required strings, joined to a file path inside the dataset folder; backslashes become slashes.
 
-        Raises `DataError` for an absolute part and one that climbs out by "..".
+        An absolute path inside that folder is taken as what it is there. Raises `DataError` for one that leads out of
+        it, by ".." too.
         """
         parts = []
         for key in keys:
+            if key not in self.values:
+                self.fail(f"'{key}' is missing; keys here: {shown(', '.join(self.values))}; {ANOTHER_FORM}")
             # Sets that were made on Windows have backslashes.
             part = self.text(key).replace("\\", "/")
             # ".." as a part, not as letters: "a..b.jpg" is a name. An annotation file comes from somewhere else and
             # must not name files outside of its folder.
+            if part.startswith("/") or _DRIVE.match(part):
+                part = _without_folder(self.file, part)
             if part.startswith("/") or _DRIVE.match(part) or ".." in part.split("/"):
-                self.fail(f"'{key}' must be a path inside the dataset folder, got {shown(part)}")
+                self.fail(
+                    f"'{key}' must be a path inside the dataset folder, got {shown(part)}; write it relative to "
+                    f"{self.file.parent.absolute()}, or put {self.file.name} into the folder of the pictures"
+                )
             parts.append(part)
         path = PurePosixPath(*parts)
         # With an empty `filename` the name would be that of the folder.
         if not path.name or not parts[-1] or "\0" in str(path):
             self.fail(f"'{keys[-1]}' must name a picture file, got {shown(parts[-1])}")
         return path
+
+
+def _without_folder(file: Path, name: str) -> str:
+    """An absolute path without the dataset's folder, if it lies there: some programs write paths of their disk."""
+    for root in roots_of(file):
+        # by either of its names: a folder may be reached through a link
+        for folder in (root.absolute(), root.resolve()):
+            begin = f"{folder.as_posix().rstrip('/')}/"
+            if name.startswith(begin):
+                return name[len(begin) :].lstrip("/")
+    return name
 
 
 def _cased(tag: str) -> str:
@@ -295,17 +293,18 @@ def locate(
 
     Sixteen of the paths, spread evenly, are tried in each of `folders`, as they are and by their bare name; the folder
     with most of them wins, the earlier at a tie. Returns what turns a path of the file into the path of the
-    picture. Raises `PicturesMissingError` when none of them is anywhere.
+    picture, with accents as the disk writes them. Raises `PicturesMissingError` when none of them is anywhere.
     """
     roots = roots or (file.parent,)
     count = min(_SAMPLE, len(paths))
     # Spread over the list: its first pictures may all be of one part that is not there.
     sample = [paths[index * len(paths) // count] for index in range(count)]
     best, best_hits, best_bare = roots[0], 0, False
+    disk = OnDisk()
     # Whole paths before bare names: by name alone a picture of another folder might be taken.
     for root, bare, name in product(roots, (False, True), folders):
         folder = root / name
-        hits = sum(is_there(folder / (path.name if bare else path)) for path in sample)
+        hits = sum(is_there(disk.find(folder / (path.name if bare else path))) for path in sample)
         # Not `>=`: at a tie the earlier folder stays.
         if hits > best_hits:
             best, best_hits, best_bare = folder, hits, bare
@@ -318,8 +317,8 @@ def locate(
 
     # Decided once for all: a set whose pictures lie in two ways is not searched picture by picture.
     if best_bare:
-        return lambda path: best / path.name
-    return lambda path: best / path
+        return lambda path: disk.find(best / path.name)
+    return lambda path: disk.find(best / path)
 
 
 _ALIASES = {

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from limner.data.readers.parsing import (
     ANNOTATIONS,
+    ANOTHER_FORM,
     AnnotationEntry,
     is_there,
     locate,
     parse_json,
-    read_text,
     roots_of,
     shown,
     split_name,
@@ -31,6 +31,7 @@ from limner.data.readers.parsing import (
 from limner.data.records import Dataset, Record
 from limner.data.splits import hold_out
 from limner.errors import DataError
+from limner.text_files import read_text
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,9 @@ def read_pedestrians(path: Path, source: str, *, format_name: str) -> Dataset:
     top = parse_json(read_text(file), file)
     # Elsewhere the top level is an object, so that another set's file is recognised here.
     if not isinstance(top, list):
-        raise DataError(f"{file}: a list of entries was expected at the top level, got {shown(top)}")
+        raise DataError(
+            f"{file}: a list of entries was expected at the top level, got {shown(top)}; {ANOTHER_FORM}"
+        )
     if not top:
         raise DataError(f"{file}: the list holds no picture")
     entries = [AnnotationEntry.of(file, f"[{index}]", item) for index, item in enumerate(top)]

@@ -12,9 +12,10 @@ be unpacked into the dataset's folder or be it; the pictures are those of the tw
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from limner.data.readers.parsing import is_there, locate, read_text
+from limner.data.readers.parsing import is_there, locate
 from limner.data.records import SPLITS, Dataset, Record
 from limner.errors import DataError
+from limner.text_files import read_text
 
 FORMS: Mapping[str, str] = {"cub": "cvpr2016_cub", "flowers": "cvpr2016_flowers"}
 """Format → name of the archive with the sentences."""

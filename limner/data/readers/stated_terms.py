@@ -5,9 +5,10 @@
 
 from pathlib import Path
 
-from limner.data.readers.parsing import parse_json, read_text, shown
+from limner.data.readers.parsing import parse_json, shown
 from limner.data.terms import OWN, TERMS, TermsOfUse
 from limner.errors import DataError, SettingsError
+from limner.text_files import read_text
 
 FILE = "terms.json"
 LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "LICENCE", "LICENCE.txt", "LICENCE.md")

@@ -1,6 +1,6 @@
 // Token ids of a text, as the model's tokenizer gives them: 0 is padding.
 
-import { words } from "./words.js";
+import { asItLooks, words } from "./words.js";
 
 /** A function from text to `{ids, known}`; `known` is false if the model knows no word of it. */
 export async function tokenizer(described, content, library) {
@@ -23,7 +23,7 @@ async function byPieces(described, content, library) {
   const pieces = new Tokenizer(content, {});
   const { before, behind, unknown } = described;
   return (text) => {
-    let clean = text.replace(/\p{Surrogate}/gu, "\ufffd");
+    let clean = asItLooks(text).replace(/\p{Surrogate}/gu, "\ufffd");
     // JavaScript makes ς of a capital sigma at a word's end, the library that the model was trained with σ.
     if (described.lower_case) clean = clean.replaceAll("Σ", "σ");
     const own = [...pieces.encode(clean, { add_special_tokens: false }).ids].map(Number);

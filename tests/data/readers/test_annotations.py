@@ -2,40 +2,13 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from limner.data.readers.parsing import AnnotationEntry, parse_json, read_text, shown
+from limner.data.readers import open_dataset
+from limner.data.readers.parsing import AnnotationEntry, parse_json, shown
 from limner.errors import DataError
 
 
 def entry(**values: object) -> AnnotationEntry:
     return AnnotationEntry(Path("set.json"), "images[3]", values)
-
-
-def test_a_byte_order_mark_is_not_part_of_the_text(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_bytes(b"\xef\xbb\xbffile,caption")
-    assert read_text(file) == "file,caption"
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "the file is empty"),
-        (b" \n\t\n", "the file is empty"),
-        ("file,caption".encode("utf-16"), "UTF-16"),
-        (b"one\ntwo\ncaf\xe9", "line 3: UTF-8 text was expected, got byte 0xe9"),
-    ],
-)
-def test_text_that_is_not_utf8_is_refused(content: bytes, says: str, tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_bytes(content)
-    with pytest.raises(DataError, match=says) as error:
-        read_text(file)
-    assert str(error.value).startswith(f"{file}: ")
-
-
-def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
-        read_text(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +75,18 @@ def test_a_missing_key_is_named_with_those_that_are_there() -> None:
 def test_values_are_shown_in_one_short_line() -> None:
     assert len(shown("x" * 1000)) == 60
     assert "\n" not in shown("a\nb\u2028c")
+
+
+BLIP = '[{"caption": "a man", "image": "val2014/a.jpg", "image_id": "coco_1"}]'
+TEXT_REID = '{"categories": [], "annotations": [{"id": 0, "file_path": "cam_a/a.jpg", "sentence": "a man"}]}'
+
+
+@pytest.mark.parametrize("format_name", ["mscoco", "flickr30k", "cuhk-pedes", "rstpreid", "folder"])
+@pytest.mark.parametrize("content", [BLIP, TEXT_REID])
+def test_another_programs_form_is_told_where_it_is_described(
+    format_name: str, content: str, tmp_path: Path
+) -> None:
+    (tmp_path / "train.json").write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=r"see docs/data-formats\.md#other-forms$") as error:
+        open_dataset(f"{format_name}:{tmp_path / 'train.json'}")
+    assert "\n" not in str(error.value)

@@ -1,3 +1,5 @@
+import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -53,6 +55,44 @@ def test_json_lines_with_one_sentence_several_or_none(tmp_path: Path) -> None:
     assert [record.sentences for record in dataset.records] == [("x", "y\u2028z"), ("w",), ()]
     assert [record.group for record in dataset.records] == ["7", "7", "8"]
     assert [record.metadata for record in dataset.records] == [{"tags": [1]}, {}, {}]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_table_as_spreadsheets_and_open_clip_write_it(separator: str, tmp_path: Path) -> None:
+    def table(*rows: str) -> str:
+        text = io.StringIO()
+        csv.writer(text, delimiter=separator).writerows(row.split("|") for row in rows)
+        return text.getvalue()
+
+    plain = read(tmp_path, table("file|caption|split", "a.jpg|x|train", "b/c.jpg|y, z! and|test")).records
+    assert [(one.sentences, one.split) for one in plain] == [(("x",), "train"), (("y, z! and",), "test")]
+    # with the folder as open_clip's examples have it, and through a link to it
+    (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
+    for folder in (tmp_path, tmp_path / "link"):
+        theirs = table("filepath|title", f"{folder}/a.jpg|x", f"{tmp_path}//b/c.jpg|y, z! and")
+        (tmp_path / "captions.csv").write_text(theirs, encoding="utf-8")
+        found = open_dataset(f"folder:{folder}").records
+        assert [one.sentences for one in found] == [one.sentences for one in plain]
+        assert [one.group for one in found] == ["a.jpg", "b/c.jpg"]
+    # a column of the user's that open_clip calls so, too
+    mine = read(tmp_path, table("file|caption|title", "a.jpg|x|dr"))
+    assert mine.records[0].metadata == {"title": "dr"}
+
+
+def test_absolute_paths_outside_of_the_folder_say_the_next_step(tmp_path: Path) -> None:
+    inner = tmp_path / "set"
+    inner.mkdir()
+    for name in (
+        f"{tmp_path}/a.jpg",
+        f"{inner}x/a.jpg",
+        f"{inner}/../a.jpg",
+        "C:/set/a.jpg",
+        "C:\\set\\a.jpg",
+    ):
+        with pytest.raises(
+            DataError, match=rf"line 2: 'file' must be .*relative to {inner}, or put captions"
+        ):
+            read(inner, f"file,caption\n{name},x\n")
 
 
 def test_labels_of_a_picture(tmp_path: Path) -> None:
@@ -158,7 +198,7 @@ def test_with_some_splits_the_rest_stay_without(tmp_path: Path) -> None:
         ("", "the file is empty"),
         ("file,caption\n", "no row with a picture"),
         ("a.jpg,a dog\n", "line 1: the column 'file' was expected in the header, got 'a.jpg, a dog'"),
-        ("file;caption\na.jpg;x\n", "the column 'file' was expected in the header"),
+        ("file:caption\na.jpg:x\n", "the column 'file' was expected in the header"),
         (
             "file,captoin\na.jpg,x\n",
             "the column 'caption' was expected in the header, got 'file, captoin'; is it 'captoin'?",
@@ -246,7 +286,7 @@ def test_malformed_json_lines_are_refused_with_their_line(content: str, says: st
 
 def test_both_captions_files_or_another_ending_are_refused(tmp_path: Path) -> None:
     (tmp_path / "captions.txt").write_text("file,caption\na.jpg,x\n")
-    with pytest.raises(DataError, match=r"ending in \.csv or \.jsonl was expected"):
+    with pytest.raises(DataError, match=r"ending in \.csv .* or \.jsonl was expected; .*#other-forms"):
         open_dataset(f"folder:{tmp_path / 'captions.txt'}")
     (tmp_path / "captions.csv").write_text("file,caption\na.jpg,x\n")
     (tmp_path / "captions.jsonl").write_text('{"file": "a.jpg"}')
