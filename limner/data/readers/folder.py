@@ -14,6 +14,7 @@ lines may hold `languages`, one for each of `captions`.
 import csv
 import difflib
 import io
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -161,8 +162,9 @@ def _header(entry: AnnotationEntry, cells: list[str]) -> list[str]:
     names = [cell.strip() for cell in cells]
     # Only our own names ignore case: a column of the user's may be "ID" beside "id".
     names = [name.lower() if name.lower() in _KNOWN else name for name in names]
-    for name in names:
-        if name and names.count(name) > 1:
+    # counted in one walk: a count for each name would be quadratic
+    for name, count in Counter(names).items():
+        if name and count > 1:
             entry.fail(f"the column {shown(name)} stands twice in the header")
     if "captions" in names:
         entry.fail("the column 'caption' was expected, with one sentence a row, got 'captions'")
