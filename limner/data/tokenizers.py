@@ -374,7 +374,7 @@ def load_fast(source: str) -> Any:
                 f"tokenizer '{source}': it has a spiece.model alone, which needs the sentencepiece and protobuf "
                 f"libraries: {install_hint('sentencepiece')}"
             ) from None
-        reason = type(error).__name__
+        reason = f"{type(error).__name__} in tokenizer.json or tokenizer_config.json"
         # What SentencePiece says where SigLIP's slow tokenizer is made without a file.
         if "model_file or model_proto" in str(error):
             reason = "tokenizer.json with its tokenizer_config.json is missing, and so is spiece.model"

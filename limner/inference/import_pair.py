@@ -255,6 +255,6 @@ def _transform(values: Mapping[str, Any], config: Any) -> ImageSettings:
     smallest = common["resize"] if isinstance(common["resize"], tuple) else (common["resize"],) * 2
     if crop["height"] > smallest[0] or crop["width"] > smallest[1]:
         raise _UnreadError(
-            f"a crop {crop['height']}×{crop['width']} that is larger than the picture, so a black frame"
+            f"a crop {crop['height']}×{crop['width']} of a picture resized to {common['resize']}, so a black frame"
         )
     return ImageSettings.parse({**common, "crop": (crop["height"], crop["width"])})
