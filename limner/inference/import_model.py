@@ -27,6 +27,7 @@ from limner.models.pretrained_source import (
     ADAPTER_FILE,
     expect_folder,
     expect_no_adapter,
+    expect_sizes,
     is_pair,
     read_config,
     transformers_library,
@@ -77,7 +78,7 @@ def import_model(
         raise
     # the files are somebody else's, and the libraries that read them let through what they meet
     except Exception as error:
-        raise unusable(source, "it cannot be imported", error) from error
+        raise unusable(source, "its files do not fit each other", error) from error
 
 
 def _import_sentence_transformer(
@@ -93,6 +94,8 @@ def _import_sentence_transformer(
         )
     for adapter in folder.rglob(ADAPTER_FILE):
         expect_no_adapter(adapter, name)
+    for path in folder.rglob("config.json"):
+        expect_sizes(_read(path, name), name)
     modules = _read(folder / "modules.json", name)
     if not isinstance(modules, list) or not all(isinstance(one, dict) for one in modules) or not modules:
         raise CheckpointError(

@@ -37,7 +37,7 @@ _PLAIN = {"pool_type": ("tok", "argmax"), "pos_embed_type": ("learnable",), "pro
     "block_type": ("default",),
     "in_chans": (3,),
 }
-"""What some others say of the one network that is read; False, null or nothing says it for all."""
+"""Values of some others by which the network is the one that is read, as all are by false, null or nothing."""
 
 _NAMES = {
     "visual.class_embedding": "vision_model.embeddings.class_embedding",
@@ -101,7 +101,8 @@ def to_config(description: Mapping[str, Any], source: str) -> dict[str, Any]:
     unknown = [
         name
         for values, known in ((model, _MODEL), (vision, _VISION), (text, _TEXT))
-        for name in sorted({*values} - known)
+        # another library's model is told first, by its name
+        for name in sorted({*values} - known, key=lambda name: (not name.endswith("model_name"), name))
         # open_clip writes what it takes without it, too
         if values[name] and values[name] not in _PLAIN.get(name, ())
     ]

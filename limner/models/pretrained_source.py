@@ -9,7 +9,7 @@ import importlib
 import inspect
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,7 +20,6 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from limner import durable
 from limner.durable import from_json
 from limner.errors import CheckpointError, install_hint
 from limner.models import open_clip
@@ -81,7 +80,7 @@ def read_config(source: str) -> Any:
             f"model '{source}': its config.json is missing; give a folder with config.json, model.safetensors and "
             "tokenizer.json, or a hub name while there is a network"
         )
-    expect_sizes(content or {}, source)
+    expect_sizes(content, source)
     kind = (content or {}).get("model_type")
     if kind is not None and kind not in list(transformers.CONFIG_MAPPING):
         # never with the model's own code, whatever its files ask for
@@ -108,7 +107,7 @@ def expect_no_adapter(path: Path | None, source: str) -> None:
     if path is None:
         return
     try:
-        base = durable.read_json(path).get("base_model_name_or_path")
+        base = from_json(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError):
         base = None
     raise CheckpointError(
@@ -131,21 +130,19 @@ _SMALL = 2**28
 """Numbers of a network that every machine holds: 1 GiB."""
 
 
-def expect_sizes(values: Mapping[str, Any], source: str) -> None:
+def expect_sizes(values: Any, source: str) -> None:
     """Raise `CheckpointError` for a size in a configuration that no network has.
 
     Before anything is built: a network of a billion layers would be built for hours.
     """
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            expect_sizes(value, source)
-            continue
-        if _SIZE.fullmatch(name) is None or value is None:
+    for name, value in values.items() if isinstance(values, dict) else ():
+        expect_sizes(value, source)
+        if isinstance(value, dict) or value is None or _SIZE.fullmatch(name) is None:
             continue
         most = _LAYERS if "layers" in name or "depth" in name else _LARGEST
         for one in value if isinstance(value, list | tuple) else [value]:
-            # True is a whole number for Python; stages of some networks have pairs
-            if isinstance(one, list) or (type(one) is int and 1 <= one <= most):
+            # stages of some networks have pairs
+            if isinstance(one, list) or (isinstance(one, int) and 1 <= one <= most):
                 continue
             raise CheckpointError(
                 f"model '{source}': {name} of its configuration is {one!r:.60}, expected a whole number from 1 to "
@@ -348,7 +345,7 @@ def expect_folder(source: str) -> None:
         return
     transformers_library(f"model '{source}'")
     from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     try:
         validate_repo_id(source)

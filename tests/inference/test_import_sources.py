@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from limner.errors import LimnerError
-from limner.inference import import_pair
+from limner.inference import checkpoint, import_pair
 from limner.inference.import_model import import_model
 from limner.inference.load import load_model
 from limner.models import open_clip
@@ -24,7 +24,24 @@ from tests.inference.test_import_pair import imported, pictures, theirs
 transformers = pytest.importorskip("transformers")
 
 NAN = float("nan")
-ODD = [None, True, 0, -1, 10**9, 10**30, 0.5, NAN, math.inf, "x", "", [], {}, [1, 2], {"a": 1}, [[[]]]]
+ODD: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    10**9,
+    10**30,
+    0.5,
+    NAN,
+    math.inf,
+    "x",
+    "",
+    [],
+    {},
+    [1, 2],
+    {"a": 1},
+    [[[]]],
+]
 """What a field may hold that its reader does not expect."""
 
 LIMIT = 20
@@ -170,6 +187,8 @@ def test_a_size_that_no_network_has_is_named(
 ) -> None:
     changed(source / "config.json", *place, to=value)
     assert place[-1] in refused(source, tmp_path / "run")
+    (source / "modules.json").write_text('[{"path": "", "type": "sentence_transformers.models.Transformer"}]')
+    assert place[-1] in refused(f"st:{source}", tmp_path / "run")
 
 
 def test_a_network_that_is_far_larger_than_its_weights_is_not_filled(source: Path, tmp_path: Path) -> None:
@@ -221,10 +240,10 @@ def test_an_adapter_within_a_model_of_sentence_transformers_is_told(source: Path
     (source / "modules.json").write_text("[]")
     (source / "0_Transformer").mkdir()
     (source / "0_Transformer" / "adapter_config.json").write_text("[]")
-    assert "adapter" in refused(f"st:{source}", tmp_path / "run")
+    assert "merge_and_unload" in refused(f"st:{source}", tmp_path / "run")
 
 
-PLAIN = {
+PLAIN: dict[str, dict[str, Any]] = {
     "model": {
         "init_logit_bias": -10,
         "init_logit_scale": 2.3,
@@ -425,11 +444,13 @@ def test_a_run_is_opened_and_tried_before_it_is_there(source: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("there", [False, True])
-@pytest.mark.parametrize("where", ["write_checkpoint", "load_model", "read_digest", "write_text"])
+@pytest.mark.parametrize("where", ["write_checkpoint", "sync", "load_model", "read_digest", "write_text"])
 def test_nothing_is_left_behind_an_interrupt(
     where: str, there: bool, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = getattr(import_pair, where)
+    # in the middle of a checkpoint, or behind a step
+    module: Any = checkpoint if where == "sync" else import_pair
+    plain = getattr(module, where)
 
     def interrupted(*given: Any) -> None:
         plain(*given)
@@ -438,7 +459,7 @@ def test_nothing_is_left_behind_an_interrupt(
     out = tmp_path / "run"
     if there:
         out.mkdir()
-    monkeypatch.setattr(import_pair, where, interrupted)
+    monkeypatch.setattr(module, where, interrupted)
     with pytest.raises(KeyboardInterrupt):
         import_model(str(source), out)
     assert out.exists() == there

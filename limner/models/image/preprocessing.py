@@ -22,15 +22,16 @@ _STEPS = {"preprocess", "_preprocess", "process_image", "convert_to_rgb"} | {
 def read_preprocessing(model: str) -> dict[str, Any] | None:
     """How a model's images are prepared, with the defaults of its class; None where no file says anything.
 
-    It is read from processor_config.json or preprocessor_config.json, in transformers' order, or made of open_clip's
-    file. Raises `CheckpointError`.
+    It is read from preprocessor_config.json or processor_config.json, of which transformers chooses, or made of
+    open_clip's file. Raises `CheckpointError`.
     """
     described = open_clip.read_description(find_file(model, open_clip.CONFIG_FILE), model)
     if described is not None:
         return open_clip.to_preprocessing(described, model)
-    # transformers 5 writes all parts of a processor into one file
-    found = (read_json(model, "processor_config.json") or {}).get("image_processor")
-    found = read_json(model, FILE) if found is None else found
+    found = read_json(model, FILE)
+    if found is None:
+        # transformers 5 writes all parts of a processor into one file
+        found = (read_json(model, "processor_config.json") or {}).get("image_processor")
     if found is None or set(found) == _OF_A_RUN:
         return found
     transformers = transformers_library()
