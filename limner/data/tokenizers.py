@@ -381,9 +381,9 @@ def load_fast(source: str) -> Any:
                 f"tokenizer '{source}': it has a spiece.model alone, which needs the sentencepiece and protobuf "
                 f"libraries: {install_hint('sentencepiece')}"
             ) from None
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = f"{type(error).__name__} in tokenizer.json or tokenizer_config.json"
         # What SentencePiece says where SigLIP's slow tokenizer is made without a file.
-        if "model_file or model_proto" in reason:
+        if "model_file or model_proto" in str(error):
             reason = "tokenizer.json with its tokenizer_config.json is missing, and so is spiece.model"
         raise SettingsError(
             f"tokenizer '{source}': cannot be read ({reason}); give a folder with tokenizer.json, or a hub name "

@@ -14,7 +14,11 @@ from limner.durable import read_json
 from limner.errors import CheckpointError, SettingsError, install_hint
 from limner.inference.source import HUB, RUN_FILE, kind_of
 
-_NAME = re.compile(r"(?P<repo>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[^@\s]+))?", re.ASCII)
+# what the hub takes; its library raises an error of its own for others, at each of its functions
+_PART = r"\w[\w.-]{0,95}(?<=\w)"
+_NAME = re.compile(
+    rf"(?![^@]*(?:--|\.\.))(?P<repo>{_PART}/{_PART}(?<!\.git))(?:@(?P<revision>[^@\s]+))?", re.ASCII
+)
 _FILE = re.compile(r"[\w][\w.-]*\.safetensors", re.ASCII)
 
 
@@ -80,7 +84,7 @@ def split_name(name: str) -> tuple[str, str | None]:
     """ORG/NAME and the revision, if any. Raises `SettingsError` for what is no name of the hub."""
     found = _NAME.fullmatch(name.removeprefix(HUB))
     if found is None:
-        raise SettingsError(f"{name[:80]}: expected hf:ORG/NAME or hf:ORG/NAME@REVISION")
+        raise SettingsError(f"{name[:80]!r}: expected hf:ORG/NAME or hf:ORG/NAME@REVISION")
     return found["repo"], found["revision"]
 
 

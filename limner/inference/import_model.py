@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from limner.durable import read_json
-from limner.errors import CheckpointError, SettingsError
-from limner.inference.checkpoint import CALLED
-from limner.inference.import_pair import import_pair, source_name, write_imported
-from limner.inference.load import load_model
+from limner.errors import CheckpointError, LimnerError, SettingsError
+from limner.inference.checkpoint import CALLED, write_checkpoint
+from limner.inference.hub_runs import split_name
+from limner.inference.import_pair import FILE, import_pair, nothing_left, opened, source_name
 from limner.inference.provenance import versions
 from limner.inference.sentence_transformer import (
     SIDE,
@@ -24,12 +24,16 @@ from limner.inference.source import HUB, SENTENCE_TRANSFORMER
 from limner.inference.trained import TrainedModel
 from limner.models.known import weight_terms
 from limner.models.pretrained_source import (
+    ADAPTER_FILE,
     expect_folder,
+    expect_no_adapter,
+    expect_sizes,
     is_pair,
     read_config,
     transformers_library,
     unusable,
 )
+from limner.models.weight_files import expect_finite
 
 _LIMNER = "limner_module.json"
 """A file of the folders that limner itself exports."""
@@ -59,11 +63,22 @@ def import_model(
     # before minutes of reading and a gigabyte of downloads
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder}: it exists and is not empty; give a new folder for the run")
-    if source.startswith(SENTENCE_TRANSFORMER):
-        return _import_sentence_transformer(source, folder, size=size, words=words)
-    return import_pair(
-        source.removeprefix(HUB), folder, described=source_name(source), size=size, words=words
-    )
+    # a name that is none costs no question
+    if source.startswith(HUB) and split_name(source)[1] is not None:
+        raise SettingsError(
+            f"{source[:120]}: a pair is imported as it is now, without a revision (@…); leave it out"
+        )
+    try:
+        if source.startswith(SENTENCE_TRANSFORMER):
+            return _import_sentence_transformer(source, folder, size=size, words=words)
+        return import_pair(
+            source.removeprefix(HUB), folder, described=source_name(source), size=size, words=words
+        )
+    except LimnerError:
+        raise
+    # the files are somebody else's, and the libraries that read them let through what they meet
+    except Exception as error:
+        raise unusable(source, "its files do not fit each other", error) from error
 
 
 def _import_sentence_transformer(
@@ -77,6 +92,10 @@ def _import_sentence_transformer(
         raise CheckpointError(
             f"model '{name}': limner itself exported this folder; use its checkpoint {checkpoint} in place of a run"
         )
+    for adapter in folder.rglob(ADAPTER_FILE):
+        expect_no_adapter(adapter, name)
+    for path in folder.rglob("config.json"):
+        expect_sizes(_read(path, name), name)
     modules = _read(folder / "modules.json", name)
     if not isinstance(modules, list) or not all(isinstance(one, dict) for one in modules) or not modules:
         raise CheckpointError(
@@ -175,9 +194,10 @@ def _shorter(pair: Path, name: str) -> int | None:
 
 def _import_as_it_is(folder: Path, name: str, described: str, out: Path) -> TrainedModel:
     # before gigabytes are written: not every model of sentence-transformers takes pictures
-    opened = open_folder(folder, name, "cpu")
-    dim = len(opened.encode("a picture", show_progress_bar=False))
-    del opened
+    encoder = open_folder(folder, name, "cpu")
+    expect_finite(encoder.state_dict(), name)
+    dim = len(encoder.encode("a picture", show_progress_bar=False))
+    del encoder
     # without its own folder, which may have settings of its own: the hub's cache has links and locks beside the files
     tensors = files_as_tensors(folder, _files(folder))
     found = versions() | {"sentence-transformers": str(library().__version__)}
@@ -195,9 +215,11 @@ def _import_as_it_is(folder: Path, name: str, described: str, out: Path) -> Trai
         "seed": None,
         "versions": found,
     }
-    write_imported(out, tensors, description)
-    del tensors
-    return load_model(out)
+    with nothing_left(out):
+        write_checkpoint(out / FILE, tensors, description)
+        # before the run is opened, which holds all files once more
+        del tensors
+        return opened(out, description)
 
 
 def _files(folder: Path) -> list[str]:

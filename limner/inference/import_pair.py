@@ -1,26 +1,28 @@
 """Import a pretrained pair of towers as a run: weights, tokenizer and preprocessing in limner's own checkpoint."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import numpy as np
+from PIL import Image
 
 from limner.data.tokenizers import PretrainedTokenizer, load_fast
 from limner.data.transforms import ImageSettings
 from limner.durable import sealed, write_text
 from limner.errors import CheckpointError, SettingsError
-from limner.inference.checkpoint import read_digest, tokenizer_tensors, write_checkpoint
+from limner.inference.checkpoint import discard_part, read_digest, tokenizer_tensors, write_checkpoint
 from limner.inference.load import load_model
 from limner.inference.provenance import versions
 from limner.inference.source import HUB, RUN_FILE, SENTENCE_TRANSFORMER
 from limner.inference.trained import TrainedModel
 from limner.models.image import BackboneSettings
-from limner.models.image.auto import read_preprocessing
+from limner.models.image.preprocessing import read_preprocessing
 from limner.models.image.tower import square_side
 from limner.models.known import weight_terms
 from limner.models.pretrained import PretrainedSettings
-from limner.models.pretrained_source import is_pair, read_config, read_json, unusable
+from limner.models.pretrained_source import is_pair, read_config, read_json
 from limner.models.registry import build_network
 from limner.models.text_tower import TextTowerSettings
 
@@ -76,16 +78,44 @@ def import_pair(
         "seed": None,
         "versions": versions(),
     }
-    write_imported(folder, {**network.state_dict(), **tokenizer_tensors(tokenizer)}, description)
-    # before the run is opened, which holds all weights once more
-    del network, tokenizer
-    return load_model(folder)
+    with nothing_left(folder):
+        write_checkpoint(folder / FILE, {**network.state_dict(), **tokenizer_tensors(tokenizer)}, description)
+        # before the run is opened, which holds all weights once more
+        del network, tokenizer
+        return opened(folder, description)
 
 
-def write_imported(folder: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
-    """Write the checkpoint of an imported run and the file that names it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_checkpoint(folder / FILE, tensors, description)
+@contextmanager
+def nothing_left(folder: Path) -> Iterator[None]:
+    """Make a folder, and leave nothing of a run in it if what is done within fails or is interrupted."""
+    there = folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        discard_part(folder / FILE)
+        for file in (FILE, RUN_FILE):
+            (folder / file).unlink(missing_ok=True)
+        # an empty folder of the caller's own stays
+        if not there and folder.is_dir():
+            folder.rmdir()
+        raise
+
+
+def opened(folder: Path, description: Mapping[str, Any]) -> TrainedModel:
+    """Open the checkpoint of an imported run, try it, and write the file that names it.
+
+    Raises `CheckpointError` for embeddings that are not finite.
+    """
+    model = load_model(folder / FILE)
+    picture = Image.linear_gradient("L").convert("RGB")
+    tried = {"picture": model.encode_images([picture]), "sentence": model.encode_texts("a dog", check=False)}
+    for what, row in tried.items():
+        if not np.isfinite(row).all():
+            raise CheckpointError(
+                f"model '{description['data']['source']}': its embedding of a {what} is not finite, though its weights "
+                "are; its files do not say what it was trained with; fetch the model again"
+            )
     listing = {
         "recipe": description["recipe"]["name"],
         "best": FILE,
@@ -98,6 +128,7 @@ def write_imported(folder: Path, tensors: Mapping[str, Tensor], description: Map
     }
     # last: a run is there when its file is
     write_text(folder / RUN_FILE, sealed(listing))
+    return model
 
 
 def _config(source: str, name: str) -> Any:
@@ -170,33 +201,60 @@ def _images(name: str, config: Any, size: tuple[int, int] | None) -> ImageSettin
         )
     try:
         found = _transform(values, config)
-    except (KeyError, TypeError, ValueError) as error:
-        raise unusable(name, "its preprocessor_config.json cannot be used", error) from None
+    except _UnreadError as error:
+        raise CheckpointError(
+            f"model '{name}': its pictures are prepared with {error}, which limner does not read; take another model, "
+            "or a copy of it for sentence-transformers (limner import st:FOLDER)"
+        ) from None
+    # pixels, crops and sizes that are none
+    except (KeyError, TypeError, ValueError, OverflowError, SettingsError):
+        said = {key: values.get(key) for key in ("size", "crop_size", "do_center_crop")}
+        raise CheckpointError(
+            f"model '{name}': its preprocessor_config.json says {said!s:.160}; a picture is resized to 1 to "
+            "4,096 pixels a side, and cropped to no more than that; fetch the model again, or take another"
+        ) from None
+    # a size of one's own is tried like the file's
     return found if size is None else found.replace(resize=size, crop=size)
 
 
+class _UnreadError(Exception):
+    """A way to prepare pictures that `ImageSettings` has not."""
+
+
 def _transform(values: Mapping[str, Any], config: Any) -> ImageSettings:
+    """The steps of transformers' `_preprocess`: resize, crop, pad; to rescale and normalise is the network's part."""
+    naflex = str(values.get("image_processor_type", "")).startswith("Siglip2")
+    if (own := values.get("own_steps")) and not naflex:
+        raise _UnreadError(f"steps of {values['image_processor_type']} alone ({', '.join(own)})")
     if not values.get("do_resize", True):
-        raise ValueError("images of any size, which limner has no batches of")
-    interpolation = _INTERPOLATION[int(values.get("resample", 3))]
+        raise _UnreadError("do_resize false: pictures of any size")
+    if values.get("do_pad") and values.get("pad_size"):
+        raise _UnreadError(f"padding to pad_size {values['pad_size']}")
+    filter_number = values.get("resample", 3)
+    if not isinstance(filter_number, int) or int(filter_number) not in _INTERPOLATION:
+        raise _UnreadError(f"the filter resample {filter_number!r:.40}")
+    interpolation = _INTERPOLATION[int(filter_number)]
     # mirrored views are training's, and an average over them is not what the pair's own library gives
     common: dict[str, Any] = {"interpolation": interpolation, "flip": False, "scaled_decoding": False}
-    crops = bool(values.get("do_center_crop", False))
-    wanted = values.get("size")
-    if wanted is None:  # naflex says how many patches
-        wanted = square_side(config)
-    # older files have one number: the shorter side where a crop follows, a square otherwise
-    if isinstance(wanted, int):
-        wanted = {"shortest_edge": wanted} if crops else {"height": wanted, "width": wanted}
-    if "shortest_edge" in wanted:
+    if naflex:  # it says how many patches
+        side = square_side(config)
+        return ImageSettings(**common, resize=(side, side), crop=(side, side))
+    crops, wanted = bool(values.get("do_center_crop", False)), dict(values["size"])
+    if {key for key, value in wanted.items() if value} == {"shortest_edge"}:
         if not crops:
-            raise ValueError("images of different sizes, which limner has no batches of")
+            raise _UnreadError("a shortest_edge and no crop: pictures of different sizes")
         # transformers cuts the fraction of the longer side off
-        common |= {"resize": int(wanted["shortest_edge"]), "long_side": "cut"}
+        common |= {"resize": wanted["shortest_edge"], "long_side": "cut"}
+    elif wanted.get("height") and wanted.get("width"):
+        common |= {"resize": (wanted["height"], wanted["width"])}
     else:
-        common |= {"resize": (int(wanted["height"]), int(wanted["width"]))}
-    if crops:
-        crop: Any = values.get("crop_size") or wanted["shortest_edge"]
-        sides = (crop, crop) if isinstance(crop, int) else (crop["height"], crop["width"])
-        return ImageSettings(**common, crop=(int(sides[0]), int(sides[1])))
-    return ImageSettings(**common, crop=common["resize"])
+        raise _UnreadError(f"the size {wanted}")
+    if not crops:
+        return ImageSettings.parse({**common, "crop": common["resize"]})
+    crop = dict(values["crop_size"])
+    smallest = common["resize"] if isinstance(common["resize"], tuple) else (common["resize"],) * 2
+    if crop["height"] > smallest[0] or crop["width"] > smallest[1]:
+        raise _UnreadError(
+            f"a crop {crop['height']}×{crop['width']} of a picture resized to {common['resize']}, so a black frame"
+        )
+    return ImageSettings.parse({**common, "crop": (crop["height"], crop["width"])})

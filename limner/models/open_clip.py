@@ -19,9 +19,25 @@ from limner.models.weight_files import read_state
 CONFIG_FILE = "open_clip_config.json"
 WEIGHT_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 
-_VISION = {"image_size", "layers", "width", "patch_size", "head_width", "mlp_ratio", "patch_dropout"}
-_TEXT = {"context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio"}
-"""The settings that are understood; `patch_dropout` acts in training alone."""
+_MODEL = {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu", "custom_text", "cast_dtype", "output_dict"} | {
+    *("init_logit_scale", "init_logit_bias", "nonscalar_logit_scale")
+}
+_VISION = {"image_size", "layers", "width", "patch_size", "head_width", "mlp_ratio", "patch_dropout"} | {
+    *("output_tokens", "attn_pooler_queries", "attn_pooler_heads", "timm_pool", "timm_proj")
+}
+_TEXT = {"context_length", "vocab_size", "width", "heads", "layers", "mlp_ratio"} | {
+    *("hf_tokenizer_name", "output_tokens", "pad_id")
+}
+"""The settings that are understood, or change no embedding: dropping patches acts in training alone, a bias and the
+scale order nothing, a pooler's settings need `attentional_pool`, those of timm the name of a model. The tokenizer is
+that of the folder, whatever its name was."""
+
+_PLAIN = {"pool_type": ("tok", "argmax"), "pos_embed_type": ("learnable",), "proj_type": ("linear",)} | {
+    "text_arch": ("clip",),
+    "block_type": ("default",),
+    "in_chans": (3,),
+}
+"""Values of some others by which the network is the one that is read, as all are by false, null or nothing."""
 
 _NAMES = {
     "visual.class_embedding": "vision_model.embeddings.class_embedding",
@@ -58,11 +74,22 @@ def read_description(path: Path | None, source: str) -> dict[str, Any] | None:
         return None
     try:
         content: Any = read_json(path)
-        content["model_cfg"]["vision_cfg"], content["model_cfg"]["text_cfg"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"model '{source}': its {CONFIG_FILE} cannot be used ({type(error).__name__}: {error}); fetch it again"
+            f"model '{source}': its {CONFIG_FILE} cannot be used ({error}); fetch it again"
         ) from None
+    model = content.get("model_cfg") if isinstance(content, dict) else None
+    parts = [
+        model,
+        *(model.get(name) if isinstance(model, dict) else None for name in ("vision_cfg", "text_cfg")),
+    ]
+    if not all(isinstance(part, dict) for part in parts) or not isinstance(
+        content.get("preprocess_cfg") or {}, dict
+    ):
+        raise CheckpointError(
+            f"model '{source}': its {CONFIG_FILE} describes no pair (model_cfg with vision_cfg and text_cfg); other "
+            "models of open_clip are not read"
+        )
     found: dict[str, Any] = content
     return found
 
@@ -71,7 +98,14 @@ def to_config(description: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The values of transformers' `CLIPConfig`. Raises `CheckpointError` for a model that is no plain CLIP."""
     model = description["model_cfg"]
     vision, text = model["vision_cfg"], model["text_cfg"]
-    unknown = sorted({*vision} - _VISION) + sorted({*text} - _TEXT)
+    unknown = [
+        name
+        for values, known in ((model, _MODEL), (vision, _VISION), (text, _TEXT))
+        # another library's model is told first, by its name
+        for name in sorted({*values} - known, key=lambda name: (not name.endswith("model_name"), name))
+        # open_clip writes what it takes without it, too
+        if values[name] and values[name] not in _PLAIN.get(name, ())
+    ]
     if unknown or isinstance(vision.get("layers"), list):
         what = f"'{unknown[0]}'" if unknown else "a ResNet"
         raise CheckpointError(
@@ -80,29 +114,39 @@ def to_config(description: Mapping[str, Any], source: str) -> dict[str, Any]:
         )
     # models that OpenAI trained, and the "-quickgelu" ones, have another activation: embeddings are far off without
     activation = "quick_gelu" if model.get("quick_gelu", False) else "gelu"
-    width, patch = int(vision["width"]), int(vision["patch_size"])
-    vocabulary, length = int(text.get("vocab_size", 49408)), int(text.get("context_length", 77))
+    try:
+        # the defaults are open_clip's
+        width, text_width = vision.get("width", 768), text.get("width", 512)
+        vision_inside, text_inside = (
+            int(width * vision.get("mlp_ratio", 4)),
+            int(text_width * text.get("mlp_ratio", 4)),
+        )
+        heads = width // vision.get("head_width", 64)
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
+        raise CheckpointError(
+            f"model '{source}': width, head_width and mlp_ratio of its {CONFIG_FILE} are no sizes; fetch it again"
+        ) from None
     return {
-        "projection_dim": int(model["embed_dim"]),
+        "projection_dim": model.get("embed_dim", 0),
         "vision_config": {
             "hidden_size": width,
-            "intermediate_size": int(width * vision.get("mlp_ratio", 4)),
-            "num_hidden_layers": int(vision["layers"]),
-            "num_attention_heads": width // int(vision.get("head_width", 64)),
-            "image_size": int(vision["image_size"]),
-            "patch_size": patch,
+            "intermediate_size": vision_inside,
+            "num_hidden_layers": vision.get("layers", 12),
+            "num_attention_heads": heads,
+            "image_size": _side(description, source),
+            "patch_size": vision.get("patch_size", 16),
             "hidden_act": activation,
-            "projection_dim": int(model["embed_dim"]),
+            "projection_dim": model.get("embed_dim", 0),
         },
         "text_config": {
-            "hidden_size": int(text.get("width", 512)),
-            "intermediate_size": int(text.get("width", 512) * text.get("mlp_ratio", 4)),
-            "num_hidden_layers": int(text.get("layers", 12)),
-            "num_attention_heads": int(text.get("heads", 8)),
-            "max_position_embeddings": length,
-            "vocab_size": vocabulary,
+            "hidden_size": text_width,
+            "intermediate_size": text_inside,
+            "num_hidden_layers": text.get("layers", 12),
+            "num_attention_heads": text.get("heads", 8),
+            "max_position_embeddings": text.get("context_length", 77),
+            "vocab_size": text.get("vocab_size", 49408),
             "hidden_act": activation,
-            "projection_dim": int(model["embed_dim"]),
+            "projection_dim": model.get("embed_dim", 0),
             # 2 tells transformers to pool at the highest id, as open_clip does, whatever the end's own id is
             "eos_token_id": 2,
             "bos_token_id": 0,
@@ -111,19 +155,35 @@ def to_config(description: Mapping[str, Any], source: str) -> dict[str, Any]:
     }
 
 
+def _side(description: Mapping[str, Any], source: str) -> Any:
+    """Pixels of the square that the vision tower reads, which open_clip writes as one number or two."""
+    side = description["model_cfg"]["vision_cfg"].get("image_size", 224)
+    if isinstance(side, list) and len(side) == 2 and side[0] == side[1]:
+        return side[0]
+    if isinstance(side, list):
+        raise CheckpointError(
+            f"model '{source}': open_clip models for pictures of {'×'.join(map(str, side))} are not read, those for "
+            "squares are; take another"
+        )
+    return side
+
+
 def read_weights(path: Path) -> dict[str, Tensor]:
     """A state dict of open_clip under the names of transformers' `CLIPModel`."""
     found: dict[str, Tensor] = {}
     for name, value in read_state(path).items():
-        # the text tower of "custom text" models has a prefix; a mask is no weight
+        # the text tower of "custom text" models has a prefix; a mask is no weight, and a bias orders nothing
         plain = name.removeprefix("text.")
-        if plain != "attn_mask":
+        if plain not in ("attn_mask", "logit_bias"):
             found.update(_renamed(plain, value.float()))
     return found
 
 
 def _renamed(name: str, value: Tensor) -> Iterator[tuple[str, Tensor]]:
     if name in _NAMES:
+        if name == "logit_scale":
+            # some have a row of one
+            value = value.reshape(()) if value.numel() == 1 else value
         # open_clip multiplies by the matrix, nn.Linear by its transpose
         yield _NAMES[name], value.T.contiguous() if name in ("visual.proj", "text_projection") else value
         return
@@ -164,18 +224,30 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], source: str) -> Non
 
 def to_preprocessing(description: Mapping[str, Any], source: str) -> dict[str, Any]:
     """The values of a preprocessor_config.json that prepares images as open_clip does. Raises `CheckpointError`."""
-    chosen = description.get("preprocess_cfg") or {}
-    side = int(description["model_cfg"]["vision_cfg"]["image_size"])
-    mode = chosen.get("resize_mode", "shortest")
-    if mode not in ("shortest", "squash"):
-        raise CheckpointError(f"model '{source}': its resize_mode '{mode}' is not known; take another model")
-    squash = mode == "squash"
+    # null is open_clip's default
+    given = description.get("preprocess_cfg") or {}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    # not "size": open_clip takes the vision tower's in any case
+    side = _side(description, source)
+    read = {
+        "mode": ("RGB",),
+        "resize_mode": ("shortest", "squash"),
+        # a random one is for training, and bicubic otherwise
+        "interpolation": ("bicubic", "bilinear", "random"),
+    }
+    for name, known in read.items():
+        if chosen.get(name, known[0]) not in known:
+            raise CheckpointError(
+                f"model '{source}': its {name} {chosen[name]!r:.40} of pictures is not read; take a model with one of "
+                f"{', '.join(known)}"
+            )
+    squash = chosen.get("resize_mode") == "squash"
     return {
         "size": {"height": side, "width": side} if squash else {"shortest_edge": side},
         "do_center_crop": not squash,
         "crop_size": {"height": side, "width": side},
-        "resample": {"bilinear": 2, "bicubic": 3}.get(chosen.get("interpolation", "bicubic"), 3),
-        # OpenAI's values, which open_clip takes where the file has none
-        "image_mean": chosen.get("mean", [0.48145466, 0.4578275, 0.40821073]),
-        "image_std": chosen.get("std", [0.26862954, 0.26130258, 0.27577711]),
+        "resample": 2 if chosen.get("interpolation") == "bilinear" else 3,
+        # OpenAI's values, which open_clip takes where the file has none; an empty list is none, too
+        "image_mean": chosen.get("mean") or [0.48145466, 0.4578275, 0.40821073],
+        "image_std": chosen.get("std") or [0.26862954, 0.26130258, 0.27577711],
     }

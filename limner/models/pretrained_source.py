@@ -8,7 +8,8 @@ import copy
 import importlib
 import inspect
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,12 +23,24 @@ from torch import nn
 from limner.durable import from_json
 from limner.errors import CheckpointError, install_hint
 from limner.models import open_clip
+from limner.models.weight_files import expect_finite
 
 Side = Literal["image", "text"]
 """A tower of a pair."""
 
 _PREFIXES: dict[Side, tuple[str, ...]] = {"image": ("vision", "visual", "image"), "text": ("text",)}
 """How the names of a side's modules begin in the pairs of transformers."""
+
+ADAPTER_FILE = "adapter_config.json"
+"""Describes an adapter of peft, such as LoRA."""
+
+_WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+"""Files of weights, in transformers' order; an index names parts."""
 
 # without these, checkpoints of one network are equal on all machines, and tell nobody the folders of one
 _OF_A_MACHINE = ("_name_or_path", "transformers_version")
@@ -57,18 +70,119 @@ def read_config(source: str) -> Any:
     """The configuration of a source, made from open_clip's file where it has only that. Raises `CheckpointError`."""
     expect_folder(source)
     transformers = transformers_library(f"model '{source}'")
-    if (
-        described := open_clip.read_description(find_file(source, open_clip.CONFIG_FILE), source)
-    ) is not None:
-        with quiet(transformers):
-            return transformers.CLIPConfig.from_dict(open_clip.to_config(described, source))
+    expect_no_adapter(find_file(source, ADAPTER_FILE), source)
+    described = open_clip.read_description(find_file(source, open_clip.CONFIG_FILE), source)
+    content = (
+        read_json(source, "config.json") if described is None else open_clip.to_config(described, source)
+    )
+    if content is None and Path(source).is_dir():
+        raise CheckpointError(
+            f"model '{source}': its config.json is missing; give a folder with config.json, model.safetensors and "
+            "tokenizer.json, or a hub name while there is a network"
+        )
+    expect_sizes(content, source)
+    kind = (content or {}).get("model_type")
+    if kind is not None and kind not in list(transformers.CONFIG_MAPPING):
+        # never with the model's own code, whatever its files ask for
+        raise CheckpointError(
+            f"model '{source}': its config.json is of the kind {kind!r:.60}, which transformers "
+            f"{transformers.__version__} does not know; choose another, or one that has no code of its own"
+        )
     # transformers lets through what its own libraries raise: OSError, ValueError, KeyError, SafetensorError …
     try:
         # it warns of the defaults that a small vocabulary leaves as they are
         with quiet(transformers):
+            if described is not None:
+                return transformers.CLIPConfig.from_dict(content)
             return transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
     except Exception as error:
         raise unusable(source, "its config.json cannot be read", error) from None
+
+
+def expect_no_adapter(path: Path | None, source: str) -> None:
+    """Raise `CheckpointError` for an adapter of peft, alone or beside its base, whose weights are a change of others.
+
+    transformers adds one to its base if peft happens to be installed, and leaves it out otherwise.
+    """
+    if path is None:
+        return
+    try:
+        base = from_json(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError):
+        base = None
+    raise CheckpointError(
+        f"model '{source}': it holds an adapter of peft ({ADAPTER_FILE}) for {base or 'another model'!s:.120}; merge "
+        "it into that, PeftModel.from_pretrained(AutoModel.from_pretrained(BASE), ADAPTER).merge_and_unload()"
+        ".save_pretrained(FOLDER), copy the base's tokenizer and preprocessor files into FOLDER, and give that"
+    )
+
+
+_SIZE = re.compile(
+    r"(hidden|intermediate|embedding|embed|image|patch|vocab|projection|input)_(sizes?|dims?)|depths?|width|layers|heads"
+    r"|max_position_embeddings|num_(hidden_layers|attention_heads|key_value_heads|heads|layers|patches|channels)"
+)
+"""Names of sizes in configurations, of towers and of backbones."""
+
+_LAYERS = 1_000
+_LARGEST = 2**24
+
+_SMALL = 2**28
+"""Numbers of a network that every machine holds: 1 GiB."""
+
+
+def expect_sizes(values: Any, source: str) -> None:
+    """Raise `CheckpointError` for a size in a configuration that no network has.
+
+    Before anything is built: a network of a billion layers would be built for hours.
+    """
+    for name, value in values.items() if isinstance(values, dict) else ():
+        expect_sizes(value, source)
+        if isinstance(value, dict) or value is None or _SIZE.fullmatch(name) is None:
+            continue
+        most = _LAYERS if "layers" in name or "depth" in name else _LARGEST
+        for one in value if isinstance(value, list | tuple) else [value]:
+            # stages of some networks have pairs
+            if isinstance(one, list) or (isinstance(one, int) and 1 <= one <= most):
+                continue
+            raise CheckpointError(
+                f"model '{source}': {name} of its configuration is {one!r:.60}, expected a whole number from 1 to "
+                f"{most:,}; fetch the model again"
+            )
+
+
+def expect_buildable(
+    source: str, network: Any, config: Any, *, files: Sequence[str] = _WEIGHTS, **options: Any
+) -> None:
+    """Raise `CheckpointError` for a configuration of which transformers builds no network, or a far too large one.
+
+    It is built without memory. Filling a network of more numbers than the files have bytes could take all of the
+    machine's; of a small one the first tensor of another shape is told later.
+    """
+    try:
+        with quiet(transformers_library()), torch.device("meta"):
+            count = sum(weight.numel() for weight in network(copy.deepcopy(config), **options).parameters())
+    except Exception as error:
+        raise unusable(source, "its config.json describes no network", error) from None
+    if (there := _weight_bytes(source, files)) is not None and count > max(there, _SMALL):
+        raise CheckpointError(
+            f"model '{source}': its weights do not fit its config.json, which describes {count:,} numbers, while the "
+            f"files have {there:,} bytes; fetch the model again"
+        )
+
+
+def _weight_bytes(source: str, files: Sequence[str]) -> int | None:
+    """Bytes of a source's weights; None where they lie in parts that were not fetched yet."""
+    for name in files:
+        if (path := find_file(source, name)) is None:
+            continue
+        if path.suffix != ".json":
+            return path.stat().st_size
+        parts = set(((read_json(source, name) or {}).get("weight_map") or {}).values())
+        found = [path.parent / str(part) for part in parts]
+        return sum(part.stat().st_size for part in found) if all(map(Path.is_file, found)) else None
+    raise CheckpointError(
+        f"model '{source}': its weights cannot be read ({files[0]} is missing); fetch the whole model again"
+    )
 
 
 def is_pair(config: Any) -> bool:
@@ -145,8 +259,11 @@ def empty(config: Any, **options: Any) -> Any:
     from transformers.initialization import no_init_weights
 
     # random values of a tower of 100 million parameters take seconds, and would be overwritten
-    with quiet(transformers_library()), no_init_weights():
-        model: Any = _expected_class(config)(config, **_accepted(config, options))
+    try:
+        with quiet(transformers_library()), no_init_weights():
+            model: Any = _expected_class(config)(config, **_accepted(config, options))
+    except Exception as error:
+        raise unusable(str(config.model_type), "its config.json describes no network", error) from None
     return model.float()
 
 
@@ -154,10 +271,13 @@ def read_weights(source: str, config: Any, **options: Any) -> Any:
     """The network of a source with its weights in float32. Raises `CheckpointError` for missing or misshapen ones."""
     described = open_clip.read_description(find_file(source, open_clip.CONFIG_FILE), source)
     if described is not None:
+        expect_buildable(source, _expected_class(config), config, files=open_clip.WEIGHT_FILES)
         model = empty(config)
         open_clip.load_into(model, _open_clip_weights(source), source)
+        expect_finite(model.state_dict(), source)
         return model
     transformers = transformers_library()
+    expect_buildable(source, _expected_class(config), config, **_accepted(config, options))
     try:
         with quiet(transformers):
             model, report = _expected_class(config).from_pretrained(
@@ -181,6 +301,7 @@ def read_weights(source: str, config: Any, **options: Any) -> Any:
         raise CheckpointError(
             f"model '{source}': its weights do not fit its config.json: {what}; fetch the model again"
         )
+    expect_finite(model.state_dict(), source)
     return model
 
 
@@ -189,6 +310,7 @@ def find_file(source: str, name: str) -> Path | None:
     if Path(source).is_dir():
         path = Path(source) / name
         return path if path.is_file() else None
+    expect_folder(source)
     found = transformers_library().utils.cached_file(
         source,
         name,
@@ -208,20 +330,30 @@ def read_json(source: str, name: str) -> dict[str, Any] | None:
         content = from_json(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError("no JSON object")
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise unusable(source, f"its {name} cannot be used", error) from None
+    except ValueError as error:
+        raise CheckpointError(
+            f"model '{source}': its {name} cannot be used ({error}); fetch it again"
+        ) from None
     return content
 
 
 def expect_folder(source: str) -> None:
-    """Raise `CheckpointError` for a path that is no folder, since it would be taken for a name on the hub."""
-    path = Path(source)
-    # a name on the hub has one slash at most and no leading dot
-    looks_like_path = path.is_absolute() or source.startswith((".", "~")) or source.count("/") > 1
-    if looks_like_path and not path.is_dir():
+    """Raise `CheckpointError` for what is neither a folder nor a name that the hub could have."""
+    if Path(source).is_dir():
+        return
+    transformers_library(f"model '{source}'")
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(source)
+    except HFValidationError:
         raise CheckpointError(
-            f"model '{source}': no such folder; give one with config.json and model.safetensors, or a name on the hub"
-        )
+            f"model {source!r:.120}: no such folder, and no name of the hub (ORG/NAME of letters, digits, '.', '_' and "
+            "'-', at most 96); give one of both, a folder with config.json and model.safetensors"
+        ) from None
 
 
 def portable(config: Any) -> dict[str, Any]:
@@ -259,10 +391,13 @@ def unusable(source: str, what: str, error: BaseException) -> CheckpointError:
             f"model '{source}': it is not in the local cache and {way}; fetch it once where there is a network "
             f"(hf download {source}), or give a folder with config.json, model.safetensors and tokenizer.json"
         )
-    lines = str(error).strip().splitlines()
-    reason = lines[0] if lines else type(error).__name__
-    # torch's own text advises to run the file's code
-    if reason.startswith("Weights only load failed"):
+    # the text of other libraries is of several lines, of links, and of advice to run a file's code
+    reason = type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        reason = error.strerror
+    elif (field := re.search(r"[Vv]alidation error for field '(\w{1,60})'", str(error))) is not None:
+        reason = f"'{field[1]}' is not of its type"
+    elif str(error).startswith("Weights only load failed"):
         reason = "its file holds more than plain tensors, which could run code"
     return CheckpointError(
         f"model '{source}': {what} ({reason}); give a folder with config.json, model.safetensors and tokenizer.json, "
@@ -283,12 +418,9 @@ def _torchvision_trouble(error: BaseException | None) -> str | None:
 
 
 def _open_clip_weights(source: str) -> dict[str, torch.Tensor]:
-    for name in open_clip.WEIGHT_FILES:
-        if (path := find_file(source, name)) is not None:
-            return open_clip.read_weights(path)
-    raise CheckpointError(
-        f"model '{source}': its weights are missing ({' or '.join(open_clip.WEIGHT_FILES)}); fetch the model again"
-    )
+    # one is there: `expect_buildable`
+    path = next(path for name in open_clip.WEIGHT_FILES if (path := find_file(source, name)) is not None)
+    return open_clip.read_weights(path)
 
 
 def _model_class(config: Any) -> Any:

@@ -55,3 +55,14 @@ def plain_tensors(content: Any, source: str) -> dict[str, Tensor]:
                 "save the model's state_dict()"
             )
     return {name.removeprefix("module."): value for name, value in content.items()}
+
+
+def expect_finite(state: Mapping[str, Tensor], source: str) -> None:
+    """Raise `CheckpointError` for weights with NaN or infinity, which would be in every embedding; name the first."""
+    for name, value in state.items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            what = "NaN" if bool(value.isnan().any()) else "infinity"
+            raise CheckpointError(
+                f"model '{source}': its weights hold {what}, first in '{name}'; fetch the model again, or save it from "
+                "a training that has not diverged"
+            )

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -26,8 +27,11 @@ _COLUMNS = (
     "note",
 )
 
-# a spreadsheet takes a cell that begins so for a formula, and runs it: CSV of clients' notes and names would be code
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# a spreadsheet takes a cell that begins with a sign, half or full width, for a formula, and runs it: CSV of clients'
+# notes and names would be code. It may drop blanks in front, and where lists are written with semicolons it begins a
+# cell behind each of them, and a row behind each line break, in quotes or not
+_SIGNS = "=+@＝＋＠－-"
+_FORMULA = re.compile(rf"^(?=[\s;]*[{_SIGNS}]|[\t\r\n])|(?<=[;\t\r\n])(?=[{_SIGNS}])")
 
 _RELEVANCE = {"right": 1, "wrong": 0}
 """TREC's relevance of a mark; 0 says "looked at and not relevant", and "maybe" says nothing."""
@@ -51,7 +55,8 @@ def as_json(judged: Judgements) -> bytes:
 def as_csv(judged: Judgements) -> bytes:
     """Write a row a picture, with its search before it and the provenance behind it.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe in front.
+    A text that a spreadsheet would take for a formula, or a part of one behind a semicolon or line break, gets an
+    apostrophe in front.
     """
     origin = judged.provenance
     told = {
@@ -138,10 +143,10 @@ def as_zip(
 def cell(value: Any) -> Any:
     """Make a value fit for a cell of CSV: lists as JSON, and no text that a spreadsheet would run.
 
-    >>> cell("=1+1"), cell(-0.5), cell(["a"])
-    ("'=1+1", -0.5, '["a"]')
+    >>> cell("=1+1"), cell("a;=1+1"), cell(-0.5), cell(["a"])
+    ("'=1+1", "a;'=1+1", -0.5, '["a"]')
     """
     if value is None or isinstance(value, int | float):
         return value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return _FORMULA.sub("'", text)

@@ -103,7 +103,12 @@ class ExportBody(RequestModel):
                     "form": "csv",
                     "searches": [{"text": "a green coat", "pictures": [{"id": "0" * 32, "mark": "right"}]}],
                 }
-            ]
+            ],
+            # JSON Schema for the check of `_check`
+            "anyOf": [
+                {"properties": {"form": {"not": {"const": "sheet"}}}},
+                {"properties": {"searches": {"maxItems": 1}}},
+            ],
         }
     )
 

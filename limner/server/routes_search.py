@@ -59,7 +59,7 @@ class SearchBody(RequestModel, SearchRequest):
     # not strict: JSON has no tuples
     where: Annotated[tuple[Where, ...], Field(max_length=20), Strict(False)] = ()
 
-    marks: dict[Key, MarkName] = Field(default={}, max_length=500)
+    marks: dict[Key, MarkName] = Field({}, max_length=500, json_schema_extra={"additionalProperties": False})
 
 
 class SentencesBody(RequestModel, SentencesRequest):

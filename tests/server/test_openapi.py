@@ -4,9 +4,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import schemathesis
 from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
 from pydantic import SecretStr
 
 from limner.search.store import Store
@@ -25,14 +28,14 @@ EXAMPLES, SEED = 5, 11
 @pytest.mark.slow
 def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
     token = add_token(tmp_path / "tokens.json", "fuzzer", RIGHTS)
-    settings = ServerSettings(
+    limits = ServerSettings(
         tokens=tmp_path / "tokens.json",
         changes=True,
         uploads=tmp_path / "uploads",
         audit=tmp_path / "audit",
         rate=0,
     )
-    with running(create_app(Store(toy_engine(tmp_path)), settings)) as url:
+    with running(create_app(Store(toy_engine(tmp_path)), limits)) as url:
         command = [
             *(
                 str(Path(sys.executable).with_name("schemathesis")),
@@ -58,6 +61,29 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
     report = verify(tmp_path / "audit")
     assert report.sound
     assert report.lines > 100
+
+
+@pytest.mark.parametrize("path", ["/v1/search", "/v1/sentences", "/v1/explain", "/v1/export"])
+# schemathesis draws with `random` in its strategies
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+def test_what_the_description_calls_valid_is_not_called_invalid(path: str, tmp_path: Path) -> None:
+    app = create_app(Store(toy_engine(tmp_path)), ServerSettings(rate=0))
+    drawn = schemathesis.openapi.from_asgi("/openapi.json", app)[path]["POST"].as_strategy()
+
+    @settings(
+        max_examples=150, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck], database=None
+    )
+    @given(case=drawn)
+    def holds(case: Any) -> None:
+        answer = client.post(path, json=case.body)
+        assert answer.status_code != 422, (case.body, answer.text)
+        statuses.add(answer.status_code)
+
+    statuses: set[int] = set()
+    with TestClient(app) as client:
+        holds()
+    # not only what is refused for another reason
+    assert statuses & {200, 404}
 
 
 def test_every_refusal_of_the_description_is_a_problem(client: TestClient) -> None:

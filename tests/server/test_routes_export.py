@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from limner.judgements import Judgements
 from limner.search.contact_sheet import FALSE, TRUE
 from limner.search.engine import Engine
-from limner.search.judgement_files import query_name
+from limner.search.judgement_files import cell, query_name
 from limner.search.store import Store
 from limner.server import routes_export
 from limner.server.app import create_app
@@ -84,6 +84,16 @@ def test_csv_is_a_row_a_picture_and_runs_no_formula(client: TestClient, engine: 
     assert {row["query"] for row in rows} == {query_name(TEXT, None)}
     assert (rows[0]["identity"], rows[1]["identity"], rows[1]["metadata.camera"]) == ("even", "", "2")
     assert {row["model"] for row in rows} == {engine.files.fingerprint}
+
+
+@pytest.mark.parametrize("sign", "=+-@＝＋－＠")
+def test_no_part_of_a_cell_is_a_formula_in_any_spreadsheet(sign: str) -> None:
+    for front in ("", " ", "\t", "\n", "\r\n", ";", " ;; "):
+        assert cell(f"{front}{sign}1+1").startswith("'")
+    for parting in (";", "\t", "\n", "\r\n", ";;"):
+        assert cell(f"a{parting}{sign}1+1") == f"a{parting}'{sign}1+1"
+    for harmless in (f"a{sign}b", f"a, {sign}b", "a;b", "a\nb", ";a", " a"):
+        assert cell(harmless) == harmless
 
 
 def test_trec(client: TestClient, engine: Engine) -> None:

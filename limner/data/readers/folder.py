@@ -13,6 +13,7 @@ row's sentences, a tag such as "de"; JSON lines may hold `languages`, one for ea
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,8 +165,9 @@ def _header(entry: AnnotationEntry, cells: list[str]) -> list[str]:
     names = [name.lower() if name.lower() in _KNOWN else name for name in names]
     if not {"file", "caption"} & set(names):
         names = [_OPEN_CLIP.get(name, name) for name in names]
-    for name in names:
-        if name and names.count(name) > 1:
+    # counted in one walk: a count for each name would be quadratic
+    for name, count in Counter(names).items():
+        if name and count > 1:
             entry.fail(f"the column {shown(name)} stands twice in the header")
     if "captions" in names:
         entry.fail("the column 'caption' was expected, with one sentence a row, got 'captions'")

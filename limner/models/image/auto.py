@@ -5,21 +5,21 @@ from typing import Any
 from torch import nn
 
 from limner.errors import CheckpointError
-from limner.models import open_clip
 from limner.models.image.encoder import IMAGENET, ImageEncoder, Layer, Normalisation
+from limner.models.image.preprocessing import read_normalisation
 from limner.models.image.tower import ImageTower
 from limner.models.pretrained_source import (
     empty,
-    find_file,
+    expect_buildable,
     is_pair,
     portable,
     read_config,
     read_half,
-    read_json,
     read_weights,
     transformers_library,
     unusable,
 )
+from limner.models.weight_files import expect_finite
 
 _MAY_BE_MISSING = "hidden_states_norms."
 """Layer norms that transformers puts behind a backbone's stages.
@@ -106,6 +106,7 @@ def load_auto(model: str, *, load_weights: bool = True) -> AutoEncoder | ImageTo
 
 
 def _with_weights(backbone_class: Any, config: Any, model: str) -> nn.Module:
+    expect_buildable(model, backbone_class, config)
     try:
         backbone, report = backbone_class.from_pretrained(model, config=config, output_loading_info=True)
     except Exception as error:
@@ -119,37 +120,5 @@ def _with_weights(backbone_class: Any, config: Any, model: str) -> nn.Module:
             f"auto_model '{model}': its weights do not fit its config.json: {what}; fetch the model again"
         )
     network: nn.Module = backbone
+    expect_finite(network.state_dict(), model)
     return network
-
-
-def read_preprocessing(model: str) -> dict[str, Any] | None:
-    """How a model's images are prepared, as preprocessor_config.json has it; None where nothing says so.
-
-    It is read from that file, from processor_config.json, or made of open_clip's file. Raises `CheckpointError`.
-    """
-    described = open_clip.read_description(find_file(model, open_clip.CONFIG_FILE), model)
-    if described is not None:
-        return open_clip.to_preprocessing(described, model)
-    found = read_json(model, "preprocessor_config.json")
-    if found is None:
-        # transformers 5 writes all parts of a processor into one file
-        found = (read_json(model, "processor_config.json") or {}).get("image_processor")
-    return found
-
-
-def read_normalisation(model: str) -> Normalisation:
-    """`(x · rescale_factor - image_mean) / image_std`, said in pixels of 0..255; ImageNet's where nothing says so."""
-    values = read_preprocessing(model)
-    if values is None:
-        return IMAGENET
-    try:
-        factor = float(values.get("rescale_factor", 1 / 255)) if values.get("do_rescale", True) else 1.0
-        standardised = values.get("do_normalize", True) and "image_mean" in values
-        mean = [float(value) for value in values["image_mean"]] if standardised else [0.0] * 3
-        std = [float(value) for value in values["image_std"]] if standardised else [1.0] * 3
-        # (f·x − m) / s = (x − m/f) / (s/f)
-        red, green, blue = (value / factor for value in mean)
-        red_std, green_std, blue_std = (value / factor for value in std)
-    except Exception as error:
-        raise unusable(model, "its preprocessor_config.json cannot be used", error) from error
-    return Normalisation(mean=(red, green, blue), std=(red_std, green_std, blue_std))
