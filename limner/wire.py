@@ -155,11 +155,17 @@ class Answer(ResponseModel):
     """Match probability from which an answer is called good; null without one that can be used."""
 
     good: bool | None
-    """True if the best reaches the threshold; null without one that can be used."""
+    """True if the best reaches the threshold; null without one that can be used, false if any word is in `turned`."""
 
     # said in each answer: a search for "red xylophone" by a model without the second word finds anything red
     unknown: tuple[str, ...]
     """Words of the text that the model does not know; the search ignores them."""
+
+    turned: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    """Those of them without which the text says the opposite, such as "not": no hit is called good then."""
+
+    language: str | None = Field(default=None, exclude_if=_is_none)
+    """Language of the text, if the model surely does not read it."""
 
     unread: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     """Words at the end of a text that is longer than the model reads; the search ignores them, too."""
@@ -394,6 +400,9 @@ class StoreModel(ResponseModel):
 
     dim: int
     """Width of an embedding."""
+
+    languages: tuple[str, ...] = ()
+    """Languages that it reads; empty where that is not known, or they are very many."""
 
 
 class MetadataField(ResponseModel):

@@ -143,7 +143,7 @@ def search_command(
     found = engine.answer(query)
     _print(found, store)
     # on stderr, like every remark: hits may be piped into another program
-    _say_unknown(found.unknown)
+    _say_not_understood(found, engine)
     if found.reference:
         err.print(f"left out as the query's own picture: {', '.join(_named(engine, found.reference))}")
     if found.unread:
@@ -220,8 +220,16 @@ def _print(answer: Answer, store: object) -> None:
     elif not answer.matching:
         err.print(f"{store}: no picture meets the conditions")
     # None where the store's model has no calibration: nothing is claimed then
-    elif answer.good is False:
+    elif answer.good is False and not answer.turned:
         err.print(f"no good match: none has a probability of {answer.threshold:.0%} or more")
+
+
+def _say_not_understood(answer: Answer, engine: "Engine") -> None:
+    _say_unknown(answer.unknown)
+    if answer.turned:
+        err.print(f"without {', '.join(answer.turned)} it says the opposite, so no match is called good")
+    if answer.language is not None:
+        err.print(f"the text is {answer.language}, and the model reads {', '.join(engine.languages)}")
 
 
 def _say_unknown(words: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """A store and its model together: queries as text, as an image, as both, or by an image of the store."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from limner.inference.word_effects import DEFAULT
 from limner.requests import SearchRequest
 from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention
+from limner.search.languages import languages_of, turning, unread_language
 from limner.search.query_vectors import Compose, query_vectors
 from limner.search.ranking import Ranking
 from limner.search.sentences import SentenceTable
@@ -67,6 +68,11 @@ class Engine:
         self.compose = compose
         self._sentences = SentenceTable(files)
         self.approximate = Approximate(files.dim, approximate_from)
+
+    @cached_property
+    def languages(self) -> tuple[str, ...]:
+        """Languages that the model reads, see `limner.search.languages.languages_of`."""
+        return languages_of(self.encoder)
 
     def prepare(self) -> None:
         """Read the store, make the codes of a large one and begin its graph or lists, before the first query."""
@@ -303,6 +309,9 @@ class Engine:
             assert query.text is not None
             hits = with_attention(self.encoder, reranker, self.files, query.text, hits)
         unknown = () if query.text is None else tuple(self.encoder.unknown_words(query.text))
+        if turned := turning(unknown):
+            # of "not a red coat" the model reads a red coat, which it would call a good match
+            hits = [hit.model_copy(update={"probability": None}) for hit in hits]
         # an encoder of another package may not say what it cuts
         cut = getattr(self.encoder, "unread_words", None)
         unread = () if query.text is None or cut is None else tuple(cut(query.text))
@@ -314,8 +323,10 @@ class Engine:
             snapshot=f"{self.files.manifest.id}-{snapshot.state}",
             matching=matching,
             threshold=threshold,
-            good=None if best is None or threshold is None else best >= threshold,
+            good=None if best is None or threshold is None else best >= threshold and not turned,
             unknown=unknown,
+            turned=tuple(turned),
+            language=None if query.text is None else unread_language(query.text, self.languages),
             unread=unread,
             composed=is_composed,
             reference=reference,

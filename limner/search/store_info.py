@@ -36,6 +36,7 @@ def store_info(
             fingerprint=engine.files.fingerprint,
             system=system_of(engine.encoder),
             dim=engine.files.dim,
+            languages=engine.languages,
         ),
         reranks=reranks,
         calibrated=engine.calibration is not None,

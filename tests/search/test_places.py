@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from limner.search.image_files import open_unchanged
+from limner.search.image_look import Seen, Task, look_at
 from limner.search.index import index_pictures, reindex
 from limner.search.places import plan, stats_of
 from limner.search.sentences import Sentence, SentenceTable
-from limner.store.entry import StoredImage, key_of
+from limner.store.entry import Place, StoredImage, key_of
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.verify import verify
@@ -381,3 +382,50 @@ def test_a_sentence_of_a_copy_that_is_gone_is_one_of_the_picture(tmp_path: Path)
     indexed(store, folder)
     found = SentenceTable(store).search(FakeEncoder().encode_texts("red")[0], 9)
     assert sorted((sentence.text, sentence.path) for sentence in found) == [("blue", one), ("red", one)]
+
+
+def test_two_pictures_that_become_one(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    paths = [put(folder / f"{number}.png", bytes_of(tmp_path, number + 4)) for number in range(2)]
+    indexed(store, folder)
+    for path in paths:
+        put(path, bytes_of(tmp_path, 9))
+    assert indexed(store, folder)[0] == IndexReport(updated=1, replaced=1, copies=1)
+    assert [image.paths for image in store.images()] == [list(map(str, paths))]
+
+
+def test_a_path_through_a_linked_folder_is_another_place(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    path = put(folder / "x.png", bytes_of(tmp_path, 4))
+    indexed(store, folder)
+    (tmp_path / "link").symlink_to(folder)
+    report = index_pictures(FakeEncoder(), store, [tmp_path / "link" / "x.png"])
+    assert report == IndexReport(unchanged=1, copies=1)
+    assert store.images()[0].paths == [str(path), str(tmp_path / "link" / "x.png")]
+
+
+def test_copies_of_what_is_no_picture_are_listed_too(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    paths = [put(folder / f"{name}.jpg", b"no picture") for name in "ab"]
+    put(folder / "c.png", bytes_of(tmp_path, 4))
+    report, _ = indexed(store, folder)
+    assert [path for path, _ in report.skipped] == list(map(str, paths))
+
+
+def test_a_file_that_changes_before_it_is_read_is_no_copy(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.png", bytes_of(tmp_path, 4))
+    others = (Place("/b.png", 1),)
+    for digest, found in ((sha256(path.read_bytes()).hexdigest(), others), ("0" * 64, ())):
+        seen = look_at(Task(str(path), others=others, sha256=digest), FakeEncoder().prepare_image)
+        assert isinstance(seen, Seen)
+        assert seen.entry.others == found
+
+
+def test_a_deleted_picture_takes_the_sentences_of_all_its_places(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    one, two = (put(folder / f"{name}.png", bytes_of(tmp_path, 4)) for name in "ab")
+    indexed(store, folder)
+    table = SentenceTable(store)
+    table.index(FakeEncoder(), [Sentence("red", str(one)), Sentence("blue", str(two)), Sentence("green")])
+    store.delete([store.images()[0].id])
+    assert len(table) == 1

@@ -20,14 +20,16 @@ globalThis.document = {
 };
 const texts = (one) => typeof one === "string" ? [one] : one.children.flatMap(texts);
 const notices = await import(process.argv[1]);
+const language = await import(process.argv[1].replace("notices", "language"));
+await language.setLanguage(process.argv[3]);
 console.log(JSON.stringify(texts(eval(process.argv[2]))));
 """
 """Prints the texts of the element that an expression makes."""
 
 
-def _texts(expression: str) -> Any:
+def _texts(expression: str, language: str = "en") -> Any:
     module = (FOLDER / "notices.js").as_uri()
-    command = ["node", "--input-type=module", "-e", _SCRIPT, "--", module, expression]
+    command = ["node", "--input-type=module", "-e", _SCRIPT, "--", module, expression, language]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -45,3 +47,32 @@ def test_no_good_match_names_the_threshold_of_the_answer() -> None:
     said = " ".join(_texts("notices.noGoodMatch({hits: [{probability: 0.2}], threshold: 0.4})"))
     assert "reaches 20%" in said
     assert "would have 40% or more" in said
+
+
+def test_an_answer_says_what_was_not_understood() -> None:
+    answer = {"total": 9, "matching": 9, "hits": [{"probability": None}], "good": False, "threshold": 0.5}
+    told = {"unknown": ["not", "zx"], "turned": ["not"], "language": "Spanish or Italian"}
+    said = " ".join(_about({**answer, **told}))
+    assert "does not know not, and searched without" in said
+    assert "Spanish, Italian" in said
+    # the words are said once, and a probability that nobody has computed is not
+    assert "zx" not in said
+    assert "reaches" not in said
+    assert "left out: zx" in " ".join(_about({**answer, "good": None, "unknown": ["zx"]}))
+
+
+def test_a_page_in_a_language_that_the_model_does_not_read_says_so() -> None:
+    assert _all("notices.reads(['English', 'Chinese'])", "en") == []
+    assert _all("notices.reads([])", "de") == []
+    assert any(
+        "Das Modell liest Englisch, Chinesisch." in one
+        for one in _all("notices.reads(['English', 'Chinese'])", "de")
+    )
+
+
+def _about(answer: dict[str, Any]) -> Any:
+    return _all(f"notices.aboutAnswer({json.dumps(answer)}, () => {{}})", "en")
+
+
+def _all(expression: str, language: str) -> Any:
+    return _texts(f"({{ children: {expression} }})", language)

@@ -286,7 +286,7 @@ async function showWelcome(asked, signal) {
   hideList();
   const doing = { onText: byText, onSimilar: similar };
   const first = store.pictures ? notices.welcome(pictures, store.examples, doing) : notices.emptyStore();
-  byId("notice").replaceChildren(first);
+  byId("notice").replaceChildren(...notices.reads(store.model.languages ?? []), first);
   if (asked.picture) byId("notice").prepend(notices.pictureLost());
 }
 

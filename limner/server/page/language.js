@@ -66,6 +66,21 @@ export function translate(root = document) {
       element.setAttribute(name, t(element.getAttribute(`data-t-${name}`)));
 }
 
+// As a server names them; scripts have no code, and keep their English name.
+const CODES = {
+  ...{ English: "en", German: "de", French: "fr", Spanish: "es", Italian: "it", Dutch: "nl", Portuguese: "pt" },
+  ...{ Vietnamese: "vi", Chinese: "zh", Japanese: "ja", Korean: "ko", Greek: "el", Hebrew: "he", Thai: "th" },
+};
+
+/** Languages that a server has named, as this one calls them. */
+export function languageNames(names) {
+  const called = new Intl.DisplayNames(locale, { type: "language" });
+  return names.map((name) => (name in CODES ? called.of(CODES[name]) : name)).join(", ");
+}
+
+/** Whether the page's language is among some. */
+export const isAmong = (names) => names.some((name) => CODES[name] === language);
+
 export const count = (number) => new Intl.NumberFormat(locale).format(number);
 
 /** A number with so many digits behind the point. */

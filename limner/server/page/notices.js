@@ -3,7 +3,7 @@
 import { isToken, showPicture } from "./api.js";
 import { h } from "./elements.js";
 import { alternativeText } from "./facts.js";
-import { percent, t } from "./language.js";
+import { isAmong, languageNames, percent, t } from "./language.js";
 
 const notice = (kind, title, ...more) => h("div", { class: `notice ${kind}` }, h("h2", {}, title), ...more);
 const line = (text) => h("p", { dir: "auto" }, text);
@@ -84,6 +84,19 @@ export const leftOut = (words) =>
 /** Words at the end of a query that is longer than the model reads. */
 export const cutOff = (words) =>
   notice("quiet", t("unreadTitle"), line(t("unreadDetail", { words: words.join(", ") })));
+
+/** Words that were left out, and without which the text says the opposite. */
+const turned = (words) => notice("quiet", t("turnedTitle"), line(t("turnedDetail", { words: words.join(", ") })));
+
+/** A text in a language that the model does not read. */
+const foreign = (language) =>
+  notice("quiet", t("foreignTitle"), line(t("foreignDetail", { language: languageNames(language.split(" or ")) })));
+
+/** Says so if the page is in a language that the model does not read. */
+export const reads = (languages) =>
+  languages.length && !isAmong(languages)
+    ? [notice("quiet", t("readsTitle"), line(t("readsDetail", { languages: languageNames(languages) })))]
+    : [];
 
 export const pictureLost = () =>
   notice("quiet", t("lostTitle"), line(t("lostDetail")));
@@ -168,10 +181,12 @@ export function tokenForm(wasWrong, onToken) {
 export function aboutAnswer(found, onNoFilters) {
   const about = [];
   if (found.unread?.length) about.push(cutOff(found.unread));
-  if (found.unknown?.length) about.push(leftOut(found.unknown));
+  if (found.turned?.length) about.push(turned(found.turned));
+  else if (found.unknown?.length) about.push(leftOut(found.unknown));
+  if (found.language) about.push(foreign(found.language));
   if (found.total === 0) about.push(emptyStore());
   else if (found.matching === 0) about.push(nothingPasses(found.total, onNoFilters));
   else if (found.hits.length === 0) about.push(nothingFound());
-  else if (found.good === false) about.push(noGoodMatch(found));
+  else if (found.good === false && !found.turned?.length) about.push(noGoodMatch(found));
   return about;
 }
