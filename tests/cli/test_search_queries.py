@@ -3,12 +3,15 @@
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from limner.cli.search_queries import QueryAnswer, read_queries
 from limner.errors import DataError, SettingsError
+from limner.store.entry import Place
+from limner.store.files import StoreFiles
 from tests.cli.command import Limner, refused
 
 TEXTS = {"q1": "a red square on white", "q2": "a blue circle", "3": "a red bar"}
@@ -74,6 +77,28 @@ def test_a_trec_run_is_what_score_reads(limner: Limner, store: Path, queries: Pa
         "score", tmp_path / "ours.run", "--qrels", tmp_path / "qrels", "--measures", "R@1 R@5", "--json"
     )
     assert json.loads(scored.out)["values"] == {"R@1": 0.0, "R@5": 50.0}
+
+
+def test_each_file_of_a_picture_is_a_line_of_a_run(
+    limner: Limner, store: Path, queries: Path, tmp_path: Path
+) -> None:
+    own = Path(shutil.copytree(store, tmp_path / "store"))
+    files = StoreFiles.open(own)
+    with files.changing() as writer:
+        writer.update(
+            [image.at([*image.places, Place(f"/copies/{image.id}", 1)]) for image in files.images()]
+        )
+    for by, each in (("path", 2), ("id", 1)):
+        lines = limner(
+            "search", own, "--queries", queries, "--format", "trec", "-k", 3, "--names", by, "--cpu"
+        ).out
+        items = [line.split()[2:5] for line in lines.splitlines()][: 3 * each]
+        assert [(rank, score) for _, rank, score in items] == [
+            (str(rank), str(3 * each + 1 - rank)) for rank in range(1, 3 * each + 1)
+        ]
+        assert [name.startswith("/copies/") for name, *_ in items] == 3 * (
+            [False, True] if each == 2 else [False]
+        )
 
 
 def test_a_query_that_cannot_be_answered_leaves_the_others_alone(

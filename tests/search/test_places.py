@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from limner.search.image_look import Seen, Task, look_at
 from limner.search.index import index_pictures, reindex
 from limner.search.places import plan, stats_of
 from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store_export import export_store
 from limner.store.entry import Place, StoredImage, key_of
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
@@ -429,3 +431,12 @@ def test_a_deleted_picture_takes_the_sentences_of_all_its_places(tmp_path: Path)
     table.index(FakeEncoder(), [Sentence("red", str(one)), Sentence("blue", str(two)), Sentence("green")])
     store.delete([store.images()[0].id])
     assert len(table) == 1
+
+
+def test_an_export_has_the_sentences_of_all_places(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    one, two = (put(folder / f"{name}.png", bytes_of(tmp_path, 4)) for name in "ab")
+    indexed(store, folder)
+    SentenceTable(store).index(FakeEncoder(), [Sentence("red", str(one)), Sentence("blue", str(two))])
+    export_store(store.folder, tmp_path / "out.parquet", to="parquet")
+    assert pq.read_table(tmp_path / "out.parquet")["sentences"].to_pylist() == [["blue", "red"]]

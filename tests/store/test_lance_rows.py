@@ -16,7 +16,7 @@ from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.search.sentences import SentenceTable
 from limner.store import lance_rows, lance_tables
 from limner.store.contents import region_features, thumbnails
-from limner.store.entry import StoredImage, key_of
+from limner.store.entry import Place, StoredImage, key_of
 from limner.store.files import StoreFiles
 from limner.store.lance_head import FILE
 from limner.store.lance_rows import LanceReading, LanceRows
@@ -47,9 +47,10 @@ def path_of(number: int) -> str:
 
 
 def image_of(number: int, seed: int) -> StoredImage:
-    return StoredImage(
-        path_of(number), f"{seed:064x}", seed, 2**62 + seed, None, None, f"it's {seed}", {"seed": seed}
-    )
+    # a second place has sentences, too, which go with the image
+    others = (Place(path_of(number + 1), seed),) if seed % 2 else ()
+    facts = (None, None, f"it's {seed}", {"seed": seed})
+    return StoredImage(path_of(number), f"{seed:064x}", seed, 2**62 + seed, *facts, others)
 
 
 def picture_of(number: int, seed: int) -> Picture:

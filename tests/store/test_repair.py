@@ -102,3 +102,14 @@ def test_pictures_that_stay_keep_their_rows(files: StoreFiles, tmp_path: Path) -
     np.testing.assert_array_equal(files.snapshot().matrix, whole)
     shutil.rmtree(tmp_path / "pictures")
     assert not repair(files, FakeEncoder).loses
+
+
+def test_any_file_of_a_picture_mends_it(files: StoreFiles, tmp_path: Path) -> None:
+    first = files.images()[0]
+    copy = shutil.copy2(first.path, tmp_path / "copy.png")
+    index_pictures(FakeEncoder(), files, [copy])
+    before = files.images()[0]
+    Path(first.path).unlink()
+    report = repair(files, FakeEncoder)
+    assert (report.applied, len(report.repaired), report.lost) == (True, 3, ())
+    assert files.images()[0] == before
