@@ -162,12 +162,12 @@ class Client:
         body = {"text": text, "id": id, "method": method}
         return self._read(self._ask("POST", "/v1/explain", body, reads=True), Explanation.read)
 
-    def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
-        """List some of the pictures that meet conditions, in the order of their paths.
+    def items(self, *, offset: int = 0, limit: int = 50, where: Where = (), newest: bool = False) -> Items:
+        """List some of the pictures that meet conditions, in the order of their paths or the newest first.
 
         A server ends a list early whose metadata are long: the next part begins at `offset + len(items)`.
         """
-        query = {"offset": offset, "limit": limit, "where": where_strings(where)}
+        query = {"offset": offset, "limit": limit, "where": where_strings(where), "newest": newest}
         return self._read(self._ask("GET", "/v1/items", query=query), Items.read)
 
     def item(self, id: str) -> Item:

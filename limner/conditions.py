@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -20,16 +20,22 @@ _ORDERED: dict[str, Callable[[Any, Any], bool]] = {
     ">": lambda value, bound: value > bound,
     ">=": lambda value, bound: value >= bound,
 }
+_BEHIND = {"<=": _ORDERED["<"], ">": _ORDERED[">="]}
+"""How times are compared with the end of a day for these."""
 # an identity "007" is not 7, and a folder called 2024 is no number
 _TEXTS = ("identity", "path")
 """Names whose values are always text, also if they look like numbers."""
 
 
 class Bound(NamedTuple):
-    """The value that a condition compares with: a text, and the number or time that it means, if any."""
+    """The value that a condition compares with: a text, and the number or time that it means, if any.
+
+    `end` is the first time behind a day, a month or a year, which `meaning` begins.
+    """
 
     text: str
     meaning: int | float | datetime | None = None
+    end: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +49,8 @@ class Condition:
     - `~` means a pattern with * and ?; upper and lower case are the same.
 
     Names and texts are equal however their accents are written. A value in double quotes is a literal text, and so is
-    any value of `identity` and `path`. `taken` is compared with times in ISO 8601, by the camera's own clock. An image
-    without the name meets `!=` only.
+    any value of `identity` and `path`. `taken` is compared with times in ISO 8601, by the camera's own clock; a day
+    (2026-11-20), a month or a year is all of its time. An image without the name meets `!=` only.
     """
 
     name: str
@@ -101,9 +107,15 @@ class Condition:
             compare = _ORDERED[self.operator]
             if bound.meaning is not None:
                 # a bound that is a number is met by numbers only: as texts "9" is greater than "170"
-                return meant is not None and compare(meant, bound.meaning)
+                # all of a day is in a day: what is later is behind its end
+                limit = bound.end if bound.end is not None and self.operator in ("<=", ">") else bound.meaning
+                compare = _BEHIND.get(self.operator, compare) if bound.end is not None else compare
+                return meant is not None and compare(meant, limit)
             # true and {} have no order; as JSON text they would be compared by their letters
             return not isinstance(value, bool | dict) and compare(_spelled(value), bound.text)
+        if bound.end is not None:
+            assert isinstance(bound.meaning, datetime)
+            return isinstance(meant, datetime) and bound.meaning <= meant < bound.end
         return _spelled(value) == bound.text if meant is None else meant == bound.meaning
 
 
@@ -142,11 +154,34 @@ def _bound(name: str, operator: str, text: str) -> Bound:
     if operator == "~" or name in _TEXTS or (plain is not None and name != "taken"):
         return Bound(text if plain is None else plain)
     meaning = _meaning(name, text if plain is None else plain)
-    if name == "taken" and meaning is None:
-        raise SettingsError(
-            f"where: expected a time in ISO 8601 for 'taken', e.g. 2026-11-20T08:15, got {text[:40]!a}"
-        )
+    if name == "taken":
+        if (period := _period(text if plain is None else plain)) is not None:
+            return Bound(text, *period)
+        if meaning is None:
+            raise SettingsError(
+                "where: expected a time in ISO 8601 for 'taken', e.g. 2026-11-20T08:15 or 2026-11-20, got "
+                f"{text[:40]!a}"
+            )
     return Bound(text, meaning)
+
+
+_DATE = re.compile(r"\s*([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?\s*")
+
+
+def _period(text: str) -> tuple[datetime, datetime] | None:
+    """First time of a year, a month or a day, and the first behind it; None for any other text."""
+    if (found := _DATE.fullmatch(text)) is None:
+        return None
+    year, month, day = (int(part) if part else None for part in found.groups())
+    try:
+        start = datetime(year or 0, month or 1, day or 1)
+        if day is not None:
+            return start, start + timedelta(1)
+        following = (start.year + 1, 1) if month in (None, 12) else (start.year, start.month + 1)
+        return start, datetime(*following, 1)
+    # no such day, or the last year that Python has
+    except (ValueError, OverflowError):
+        return None
 
 
 def _alternatives(text: str) -> list[str]:

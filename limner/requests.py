@@ -197,6 +197,12 @@ class SearchRequest(SentencesRequest):
     def _check_options(self) -> "SearchRequest":
         # now, so that a mistake in the last of many requests is told before the first is answered
         assert len(self.conditions) == len(self.where)
+        after, before = self.period
+        if after is not None and before is not None and after >= before:
+            raise SettingsError(
+                f"after and before: no time is at or after {after.isoformat()} and before {before.isoformat()}; "
+                "exchange them, or leave one out"
+            )
         reranks = self.explain or self.rerank not in (None, 0)
         if self.explain and self.rerank == 0:
             raise SettingsError("rerank: expected at least 1 or 'all' to explain, got 0")

@@ -151,6 +151,9 @@ class Answer(ResponseModel):
     matching: int
     """Pictures that meet the conditions."""
 
+    absent: dict[str, str | None] = Field(default={}, exclude_if=operator.not_)
+    """Names in conditions that no picture has, each with the nearest that one has, or null."""
+
     threshold: float | None
     """Match probability from which an answer is called good; null without one that can be used."""
 
@@ -371,13 +374,16 @@ def taken_from(known: bool, told: bool) -> Literal["file", "told"] | None:
 
 
 class Items(ResponseModel):
-    """Pictures of the store, in the order of their paths."""
+    """Pictures of the store, in the order of their paths, or the newest first."""
 
     items: tuple[Item, ...]
     """The pictures of this part of the list."""
 
     total: int
     """Number of pictures that meet the conditions."""
+
+    absent: dict[str, str | None] = Field(default={}, exclude_if=operator.not_)
+    """Names in conditions that no picture has, each with the nearest that one has, or null."""
 
     def __iter__(self) -> Iterator[Item]:  # type: ignore[override]
         return iter(self.items)

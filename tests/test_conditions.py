@@ -1,4 +1,4 @@
-from datetime import datetime
+from datetime import date, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -104,3 +104,53 @@ def test_times_in_text() -> None:
     assert module.local_time(" 2026-11-20T08:15:00Z ") == datetime(2026, 11, 20, 8, 15)
     with pytest.raises(ValueError, match="isoformat"):
         module.local_time("last week")
+
+
+PERIODS = st.one_of(
+    st.dates(date(1, 1, 1), date(9999, 12, 30)).map(
+        lambda day: (
+            day.isoformat(),
+            datetime(day.year, day.month, day.day),
+            datetime(*(day + timedelta(1)).timetuple()[:3]),
+        )
+    ),
+    st.tuples(st.integers(1, 9998), st.integers(1, 12)).map(
+        lambda one: (
+            f"{one[0]:04}-{one[1]:02}",
+            datetime(*one, 1),
+            datetime(one[0] + one[1] // 12, one[1] % 12 + 1, 1),
+        )
+    ),
+    st.integers(1, 9998).map(lambda year: (f"{year:04}", datetime(year, 1, 1), datetime(year + 1, 1, 1))),
+)
+
+
+@given(PERIODS, st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), st.integers(-1, 1), st.booleans())
+def test_a_day_a_month_and_a_year_are_all_of_their_time(
+    period: tuple[str, datetime, datetime], time: datetime, aside: int, near: bool
+) -> None:
+    text, start, end = period
+    if near:
+        # at and beside both ends
+        edge = start if aside else end
+        time = edge + timedelta(microseconds=aside) if edge > datetime(1, 1, 2) else edge
+    within = start <= time < end
+    expected = {
+        "=": within,
+        "!=": not within,
+        "<": time < start,
+        "<=": time < end,
+        ">": time >= end,
+        ">=": time >= start,
+    }
+    found = {one: Condition.parse(f"taken{one}{text}").holds({"taken": time.isoformat()}) for one in expected}
+    assert found == expected
+    assert not Condition.parse(f"taken={text}").holds({"taken": None})
+    # of other names a date is a text
+    assert Condition.parse(f"day={text}").holds({"day": text})
+
+
+@pytest.mark.parametrize("text", ["2026-13", "2026-02-30", "0000", "2026-1-1x", "yesterday"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="2026-11-20T08:15 or 2026-11-20"):
+        Condition.parse(f"taken={text}")

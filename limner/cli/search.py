@@ -1,7 +1,7 @@
 """`limner search` and `limner explain`: query a store from the command line."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,10 +17,12 @@ from limner.cli.setting_options import given, with_options
 from limner.errors import DataError, SettingsError
 from limner.names import Spelling
 from limner.requests import SearchRequest
-from limner.wire import Answer, Explanation, Hit, SentencesAnswer
+from limner.wire import Answer, Explanation, Hit, Items, SentencesAnswer
 
 if TYPE_CHECKING:
     from limner.search.engine import Engine
+    from limner.search.store import Store
+    from limner.store.files import StoreFiles
 
 app = group("Search.")
 
@@ -60,8 +62,14 @@ class SearchSettings(SearchRequest):
     """With --format trec: pictures by their path, which is usual, or by their key."""
 
     def _check_subject(self) -> None:
-        if self.queries is None and self.vectors is None:
+        if self.queries is None and self.vectors is None and not self.is_list:
             super()._check_subject()
+
+    @property
+    def is_list(self) -> bool:
+        """True if pictures are asked for by filters alone, which no ranking orders."""
+        asked = (self.text, self.image, self.like, self.queries, self.vectors, self.marks, self.group)
+        return all(one is None for one in asked) and bool(self.where or self.after or self.before)
 
     @property
     def request(self) -> dict[str, Any]:
@@ -83,7 +91,7 @@ class SearchSettings(SearchRequest):
     Conflict("--format=csv", without="--json", why="CSV is no JSON"),
     Conflict("--format=trec", without="--json", why="a TREC run is no JSON"),
     Conflict("--names", needs="--format=trec", why="is of a TREC run; others have path and id"),
-    schema=Answer | SentencesAnswer | QueryAnswer,
+    schema=Answer | Items | SentencesAnswer | QueryAnswer,
 )
 @with_options(SearchSettings, "text", "marks", bare=True)
 def search_command(
@@ -99,11 +107,12 @@ def search_command(
     run: MovedRun = None,
     cpu: Cpu = False,
     **options: Any,
-) -> Answer | SentencesAnswer | None:
+) -> Answer | Items | SentencesAnswer | None:
     """Find the pictures of a store by a description, by a picture, or by both.
 
-    With --queries, many descriptions are answered by one process. `--format trec` names pictures by their path, with
-    blanks and percent signs as in URLs, or with `--names id` by their key, as the qrels of the search page do.
+    With conditions alone the pictures that meet them are listed, the newest first. With --queries, many descriptions
+    are answered by one process. `--format trec` names pictures by their path, with blanks and percent signs as in URLs,
+    or with `--names id` by their key, as the qrels of the search page do.
     """
     # before the imports below: torch takes seconds to load
     asked = SearchSettings.parse(
@@ -115,6 +124,8 @@ def search_command(
     )
     from limner.search.store import open_store
 
+    if asked.is_list:
+        return _list(asked, open_store(store, run=run, device=device(cpu)))
     named = None
     if asked.vectors is None:
         query = SearchRequest.parse(asked.request)
@@ -149,8 +160,8 @@ def search_command(
     if found.unread:
         err.print(f"longer than the model reads, and left out: {', '.join(found.unread)}")
     # a misspelt field is no error, it only meets no picture: so name the fields that exist
-    if not found.matching and found.total:
-        err.print(_known_fields(engine, query))
+    if found.absent or (not found.matching and found.total):
+        err.print(_known_fields(engine.files, found.absent))
     if asked.sheet is not None:
         _draw(found, query, asked.truth, asked.sheet)
     return found
@@ -242,14 +253,28 @@ def _named(engine: "Engine", keys: Sequence[str]) -> list[str]:
     return [str(entry.path) if (entry := engine.files.entry(key)) is not None else key for key in keys]
 
 
-def _known_fields(engine: "Engine", query: SearchRequest) -> str:
-    """A hint: the fields that conditions can use, beside the ones that were not found."""
+def _known_fields(files: "StoreFiles", absent: Mapping[str, str | None]) -> str:
+    """A hint: the fields that conditions can use, beside the ones that no picture has."""
     from limner.store.metadata_index import OWN
 
-    known = [field.name for field in engine.files.snapshot().metadata.fields()]
-    unknown = [condition.name for condition in query.conditions if condition.name not in (*known, *OWN)]
-    missing = f"none has {', '.join(map(repr, unknown))}; " if unknown else ""
+    known = [field.name for field in files.snapshot().metadata.fields()]
+    told = [f"{name!r} (is it {near!r}?)" if near else repr(name) for name, near in absent.items()]
+    missing = f"no picture has {', '.join(told)}; " if told else ""
     return f"{missing}conditions can ask for {', '.join((*OWN, *known))}"
+
+
+def _list(asked: SearchSettings, store: "Store") -> Items:
+    limits = [f"taken>={asked.after}"] if asked.after else []
+    limits += [f"taken<{asked.before}"] if asked.before else []
+    found = store.items(offset=asked.offset or 0, limit=asked.k, where=[*asked.where, *limits], newest=True)
+    for item in found:
+        taken = "" if item.taken is None else f"  {item.taken.isoformat(' ', 'seconds')}"
+        identity = "" if item.identity is None else f"  [{item.identity}]"
+        out.print(f"{item.path}{taken}{identity}")
+    err.print(f"{len(found)} of {found.total} pictures that meet the conditions, the newest first")
+    if found.absent or not found.total:
+        err.print(_known_fields(store.files, found.absent))
+    return found
 
 
 def _sentences(engine: "Engine", query: SearchRequest, store: object) -> SentencesAnswer:

@@ -322,6 +322,7 @@ class Engine:
             total=len(snapshot.vectors),
             snapshot=f"{self.files.manifest.id}-{snapshot.state}",
             matching=matching,
+            absent=snapshot.metadata.absent(query.conditions) if query.conditions else {},
             threshold=threshold,
             good=None if best is None or threshold is None else best >= threshold and not turned,
             unknown=unknown,

@@ -145,14 +145,20 @@ class Store:
         """Explain an image's score for a text, as `Engine.explain` does; `method` gives words their weights."""
         return self.engine.explain(text, id, method)
 
-    def items(self, *, offset: int = 0, limit: int = 50, where: Where = ()) -> Items:
-        """List some of the images that meet conditions, in the order of their paths."""
+    def items(self, *, offset: int = 0, limit: int = 50, where: Where = (), newest: bool = False) -> Items:
+        """List some of the images that meet conditions, in the order of their paths or the newest first."""
         if offset < 0 or limit < 0:
             raise SettingsError(f"expected offset and limit of at least 0, got {offset} and {limit}")
         snapshot = self.files.snapshot()
         # a list of all is counted, then cut: `total` is that of the conditions, not of the part
-        rows = snapshot.meeting([Condition.parse(one) for one in where_strings(where)])
-        return Items(items=tuple(snapshot.items(rows[offset : offset + limit])), total=len(rows))
+        conditions = [Condition.parse(one) for one in where_strings(where)]
+        rows = snapshot.meeting(conditions)
+        ordered = snapshot.newest_first(rows) if newest else rows
+        return Items(
+            items=tuple(snapshot.items(ordered[offset : offset + limit])),
+            total=len(rows),
+            absent=snapshot.metadata.absent(conditions) if conditions else {},
+        )
 
     def item(self, id: str) -> Item:
         """Return one image. Raises `UnknownPictureError`."""

@@ -74,5 +74,8 @@ def conditions_of(where: Sequence[str]) -> tuple[Condition, ...]:
         raise RefusedError(422, f"where: a condition names at most {_ALTERNATIVES} values")
     # path~/home/a* is met or not: by such questions a client could spell out the folders of this machine
     if any(condition.name.strip() == "path" for condition in conditions):
-        raise RefusedError(403, "where: this server tells nothing of where its files lie")
+        raise RefusedError(
+            403,
+            "where: this server tells nothing of where its files lie; ask by another fact, or on its own machine",
+        )
     return conditions

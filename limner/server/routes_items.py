@@ -142,18 +142,22 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
         limit: Annotated[int, Query(ge=1, le=500)] = 50,
         where: Annotated[list[WhereInAddress], Query(max_length=20)] = [],  # noqa: B006 - as FastAPI has it
+        newest: bool = False,
     ) -> Items:
-        """List pictures in the order of their paths."""
+        """List pictures in the order of their paths, or the newest first."""
 
         def listed() -> Items:
             # one snapshot for the rows and their number, though other processes add and delete
             snapshot = engine.files.snapshot()
             until = time.monotonic() + settings.query_seconds
-            rows = snapshot.meeting(conditions_of(where), until=until)
+            conditions = conditions_of(where)
+            rows = snapshot.meeting(conditions, until=until)
+            rows = snapshot.newest_first(rows) if newest else rows
+            absent = snapshot.metadata.absent(conditions) if conditions else {}
             # before they are read: 500 pictures with metadata of 8 MB would be 4 GB of Python objects
             part = snapshot.items(rows_that_fit(snapshot, rows[offset : offset + limit], settings.max_answer))
             told = [without_path(one, uploads) for one in part]
-            return Items(items=pictures_that_fit(told, settings.max_answer), total=len(rows))
+            return Items(items=pictures_that_fit(told, settings.max_answer), total=len(rows), absent=absent)
 
         # before the reading of the conditions, so that a refused question is recorded, too
         note(request.scope, where=where, offset=offset, limit=limit)

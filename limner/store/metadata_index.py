@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from limner.conditions import Condition, number_of, value_of
+from limner.names import same_name
 from limner.wire import MetadataField
 
 OWN = ("path", "identity", "taken")
@@ -72,6 +74,20 @@ class MetadataIndex:
             found = [_field(name, self._column(name).values) for name in sorted(names)]
             self._fields = [field for field in found if field is not None]
         return self._fields
+
+    def absent(self, conditions: Sequence[Condition]) -> dict[str, str | None]:
+        """Names in conditions that no image has, and for each the nearest that one has, if any is near."""
+        asked = [condition.name for condition in conditions]
+        if not asked:
+            return {}
+        known = {same_name(name) for metadata in self._metadata for name in metadata} | {*OWN}
+        folded = {name.casefold(): name for name in sorted(known)}
+        found = {}
+        for name in asked:
+            if same_name(name) not in known:
+                near = get_close_matches(name.casefold(), folded, 1)
+                found[name] = folded[near[0]] if near else None
+        return found
 
     def _read(self, name: str) -> _Column:
         if name not in OWN:

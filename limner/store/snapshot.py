@@ -234,6 +234,12 @@ class Snapshot:
                 holds &= taken < np.datetime64(before.replace(tzinfo=None))
         return np.flatnonzero(holds)
 
+    def newest_first(self, rows: Int[np.ndarray, " some"]) -> Int[np.ndarray, " some"]:
+        """Rows by their capture times, the latest first; those without one last, and equal ones in their order."""
+        # as numbers NaT is the least of all
+        times = self.columns.taken[rows].astype(np.int64)
+        return rows[np.argsort(-np.maximum(times, -(2**63 - 1)), kind="stable")]
+
 
 def without(rows: Int[np.ndarray, " rows"], some: Sequence[int]) -> Int[np.ndarray, " left"]:
     """Leave some rows out of rows in ascending order."""

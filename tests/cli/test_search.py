@@ -50,7 +50,7 @@ def test_conditions_and_groups(limner: Limner, store: Path, pictures: Path) -> N
     assert "no picture meets the conditions" in none.err
     assert "conditions can ask for path, identity, taken, shelf" in none.err
     misspelt = limner("search", store, QUERY, "--where", "shelve=9")
-    assert "none has 'shelve'; conditions can ask for path" in misspelt.err
+    assert "no picture has 'shelve' (is it 'shelf'?); conditions can ask for path" in misspelt.err
     lines = limner("search", store, QUERY, "--group", "identity").out.splitlines()
     assert len(lines) == len({line.split("[")[1] for line in lines}) == 10
     refused(limner("search", store, QUERY, "--group", "colour"), "'identity' or 'near'")
@@ -149,3 +149,18 @@ def test_an_engine_for_indexing(limner: Limner, toy_run: Path, pictures: Path, t
         limner("index", toy_run, store, pictures, "--engine", "steam"),
         "expected torch, openvino, got 'steam'",
     )
+
+
+def test_conditions_alone_list_pictures(limner: Limner, store: Path) -> None:
+    listed = limner("search", store, "--where", "path~*", "-k", 3, "--cpu")
+    assert (listed.code, len(listed.out.splitlines())) == (0, 3)
+    assert "pictures that meet the conditions, the newest first" in listed.err
+    assert (
+        len(json.loads(limner("search", store, "--where", "path~*", "-k", 2, "--json", "--cpu").out)["items"])
+        == 2
+    )
+    nothing = limner("search", store, "--where", "identiy=7", "--cpu")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "no picture has 'identiy' (is it 'identity'?)" in nothing.err
+    assert limner("search", store, "--after", "2200-01-01", "--cpu").out == ""
+    refused(limner("search", store, "--cpu"), "give a text, a picture")

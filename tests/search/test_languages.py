@@ -35,6 +35,7 @@ from tests.search.fake import DIM, FakeEncoder, calibration, draw
         # nothing is certain of a few words, of names, and of a brand among other words
         ("red bag", ()),
         ("Mann", ()),
+        ("Mann mit Hut", ()),
         ("IMG_1234.jpg", ()),
         ("", ()),
         ("a shirt of 优衣库", ()),
@@ -69,7 +70,7 @@ def test_a_model_reads_what_its_authors_say_or_its_vocabulary_holds() -> None:
     assert languages(words="the and with is of a in man woman red coat her his") == ("English",)
     assert languages(words="der das und mit ein eine einer trägt hat mann") == ("German",)
     assert languages(words="红 色 外套") == ("Chinese",)
-    assert languages(words="red coat") == ()
+    assert languages(words="red coat mit und with the") == ()
 
 
 @pytest.fixture

@@ -298,3 +298,33 @@ def test_indexing_makes_a_store_or_adds_to_one(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no pictures in"):
         index(Model(), str(tmp_path / "none"), tmp_path / "empty")
     assert not (tmp_path / "none").exists()
+
+
+def test_filters_alone_list_the_newest_first(folder: Path, store: Store, client: Client) -> None:
+    times = ["2024-01-01", "2026-01-01T10:00", "2025-01-01", "2026-01-01T10:00"]
+    told = {
+        str(draw(folder / "dated" / f"{number}.png", 60 + number)): {"taken": taken, "aperture": "c"}
+        for number, taken in enumerate(times)
+    }
+    store.index(told, metadata=told)
+    for one in (store, client):
+        items = one.items(where="aperture=c", newest=True)
+        assert [item.name for item in items] == ["1.png", "3.png", "2.png", "0.png"]
+        assert [item.name for item in one.items(where="aperture=c", newest=True, offset=1, limit=2)] == [
+            "3.png",
+            "2.png",
+        ]
+        every = one.items(newest=True, limit=500)
+        known = [item.taken for item in every if item.taken is not None]
+        assert [item.taken for item in every] == sorted(known, reverse=True) + [None] * (
+            len(every) - len(known)
+        )
+        assert (items.absent, every.absent) == ({}, {})
+        assert one.items(where="Apertur=c").absent == {"Apertur": "aperture"}
+        answer = one.search(
+            "red", where=["apertur!=c", "zzzz=1", "path~*"] if one is store else ["apertur!=c", "zzzz=1"]
+        )
+        assert answer.absent == {"apertur": "aperture", "zzzz": None}
+        assert one.search("red", where="aperture=c").absent == {}
+        with pytest.raises(LimnerError, match="exchange them, or leave one out"):
+            one.search("red", after="2026-01-02", before="2026-01-01")

@@ -61,6 +61,11 @@ def test_an_answer_says_what_was_not_understood() -> None:
     assert "left out: zx" in " ".join(_about({**answer, "good": None, "unknown": ["zx"]}))
 
 
+def test_a_field_that_no_picture_has_is_named() -> None:
+    answer = {"total": 9, "matching": 0, "hits": [], "good": None, "absent": {"camra": "camera", "x": None}}
+    assert "camra (camera?), x" in " ".join(_about(answer))
+
+
 def test_a_page_in_a_language_that_the_model_does_not_read_says_so() -> None:
     assert _all("notices.reads(['English', 'Chinese'])", "en") == []
     assert _all("notices.reads([])", "de") == []

@@ -300,7 +300,7 @@ def test_what_goes_while_it_is_read_is_read_once_more(
     assert expected_regions is not None
     calls: dict[str, Callable[[], object]] = {
         "snapshot": lambda: files.snapshot().keys == [left.id],
-        "entries": lambda: list(files.entries()) == [left.path],
+        "entries": lambda: list(files.entries()) == left.paths,
         "thumbnails": lambda: thumbnails(files, [left.id]) == [picture_of(4, 1).thumbnail],
         "regions": lambda: np.array_equal(region_features(files, [left.id])[0], expected_regions),
         "sentences": lambda: [one.text for one in SentenceTable(files).describing()[0]] == ["a sentence"],

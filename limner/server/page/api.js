@@ -94,8 +94,8 @@ export async function exportFile(body, signal) {
 }
 export const item = (id, signal) => json(`v1/items/${encodeURIComponent(id)}`, { signal });
 
-export function items(offset, limit, where, signal) {
-  const query = new URLSearchParams({ offset, limit });
+export function items(offset, limit, where, signal, newest = false) {
+  const query = new URLSearchParams({ offset, limit, newest });
   for (const condition of where) query.append("where", condition);
   return json(`v1/items?${query}`, { signal });
 }

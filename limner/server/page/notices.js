@@ -92,6 +92,12 @@ const turned = (words) => notice("quiet", t("turnedTitle"), line(t("turnedDetail
 const foreign = (language) =>
   notice("quiet", t("foreignTitle"), line(t("foreignDetail", { language: languageNames(language.split(" or ")) })));
 
+/** Names in conditions that no picture has, as in an address that was typed. */
+const absent = (names) => {
+  const told = Object.entries(names).map(([name, near]) => (near ? `${name} (${near}?)` : name));
+  return notice("quiet", t("absentTitle"), line(t("absentDetail", { names: told.join(", ") })));
+};
+
 /** Says so if the page is in a language that the model does not read. */
 export const reads = (languages) =>
   languages.length && !isAmong(languages)
@@ -184,6 +190,7 @@ export function aboutAnswer(found, onNoFilters) {
   if (found.turned?.length) about.push(turned(found.turned));
   else if (found.unknown?.length) about.push(leftOut(found.unknown));
   if (found.language) about.push(foreign(found.language));
+  if (Object.keys(found.absent ?? {}).length) about.push(absent(found.absent));
   if (found.total === 0) about.push(emptyStore());
   else if (found.matching === 0) about.push(nothingPasses(found.total, onNoFilters));
   else if (found.hits.length === 0) about.push(nothingFound());

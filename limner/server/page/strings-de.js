@@ -161,6 +161,8 @@ export default {
   "nothingDetail": "Diese Suche hat kein Bild gebracht. Andere Wörter versuchen.",
   "noGoodTitle": "Kein guter Treffer",
   "noGoodDetail": "Das erste Bild erreicht {best}; ein Treffer hätte {threshold} oder mehr. Hier sind trotzdem die nächsten.",
+  "absentTitle": "Das hat kein Bild",
+  "absentDetail": "Kein Bild des Speichers hat: {names}.",
   "turnedTitle": "Die Suche sagt das Gegenteil",
   "turnedDetail": "Das Modell kennt {words} nicht und suchte ohne. Darum heißt kein Bild Treffer.",
   "foreignTitle": "Das liest das Modell wohl nicht",

@@ -161,6 +161,8 @@ export default {
   "nothingDetail": "No picture came back for this search. Try other words.",
   "noGoodTitle": "No good match",
   "noGoodDetail": "The first picture reaches {best}; a match would have {threshold} or more. Here are the nearest all the same.",
+  "absentTitle": "No picture has this",
+  "absentDetail": "No picture of the store has: {names}.",
   "turnedTitle": "The search says the opposite",
   "turnedDetail": "The model does not know {words}, and searched without. So no picture is called a match.",
   "foreignTitle": "The model may not read this",

@@ -161,6 +161,8 @@ export default {
   "nothingDetail": "Lượt tìm này không có ảnh nào. Hãy thử từ khác.",
   "noGoodTitle": "Không có kết quả tốt",
   "noGoodDetail": "Ảnh đầu đạt {best}; kết quả khớp phải từ {threshold} trở lên. Dưới đây vẫn là các ảnh gần nhất.",
+  "absentTitle": "Không ảnh nào có",
+  "absentDetail": "Không ảnh nào trong kho có: {names}.",
   "turnedTitle": "Tìm kiếm nói điều ngược lại",
   "turnedDetail": "Mô hình không biết {words} và đã tìm mà bỏ qua. Vì vậy không ảnh nào được gọi là khớp.",
   "foreignTitle": "Mô hình có thể không đọc được",

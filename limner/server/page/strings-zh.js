@@ -161,6 +161,8 @@ export default {
   "nothingDetail": "此搜索没有返回图片。请换用其他词语。",
   "noGoodTitle": "没有好的匹配",
   "noGoodDetail": "第一张图片为 {best}；匹配应达到 {threshold} 或以上。以下仍列出最接近的图片。",
+  "absentTitle": "没有图片有此项",
+  "absentDetail": "库中没有图片有：{names}。",
   "turnedTitle": "搜索的意思相反",
   "turnedDetail": "模型不认识 {words}，搜索时略去了。因此没有图片被称为匹配。",
   "foreignTitle": "模型可能读不懂",
