@@ -1,7 +1,7 @@
 """Reads image files: upright eight-bit RGB pixels, thumbnails. Refuses others by name.
 
 Everything a camera, a scanner or a phone may leave in a folder ends as one kind of array. Colour profiles are
-ignored, as the networks' own training did, except where a picture is encoded anew to be shown. Only formats of
+ignored, as the networks' own training did, except for what is shown to people. Only formats of
 pictures are tried: Pillow would also start Ghostscript for a PostScript file that calls itself a photo. HEIC needs an
 extra (`limner.data.heif`).
 """
@@ -112,23 +112,28 @@ def decode(source: ImageSource, *, short_side: int | None = None, name: str | No
     return np.array(open_rgb(source, short_side=short_side, name=name), dtype=np.uint8)
 
 
-def open_rgb(source: ImageSource, *, short_side: int | None = None, name: str | None = None) -> Image.Image:
-    """Decode as `decode` does, to a loaded Pillow image of mode RGB, for a caller that resizes it next."""
+def open_rgb(
+    source: ImageSource, *, short_side: int | None = None, name: str | None = None, shown: bool = False
+) -> Image.Image:
+    """Decode as `decode` does, to a loaded Pillow image of mode RGB, for a caller that resizes it next.
+
+    `shown`: in sRGB by the colour profile of a file, for people; networks read the numbers as they stand in it.
+    """
     if isinstance(source, np.ndarray):
         return _of_pixels(source, name or "array")
     if isinstance(source, Image.Image):
         return _of_pillow(source, name or "image")
     if isinstance(source, PictureBytes):
-        return _read(io.BytesIO(source), name or source.name, short_side, source)
+        return _read(io.BytesIO(source), name or source.name, short_side, source, srgb=shown)
     if isinstance(source, bytes):
-        return _read(io.BytesIO(source), name or _called(source), short_side)
+        return _read(io.BytesIO(source), name or _called(source), short_side, srgb=shown)
     path, named = Path(source), name or str(source)
     try:
         # A named pipe would block for ever.
         if not stat.S_ISREG(path.stat().st_mode):
             raise ImageError(f"{named}: a picture file was expected, this is a folder or a device")
         with path.open("rb") as file:
-            return _read(file, named, short_side)
+            return _read(file, named, short_side, srgb=shown)
     except FileNotFoundError:
         raise ImageError(f"{named}: there is no such file") from None
     except (OSError, ValueError) as error:
@@ -368,6 +373,15 @@ def orientation(image: Image.Image) -> int:
     return value if isinstance(value, int) else 1
 
 
+def _space(image: Image.Image) -> str | None:
+    """The colours that a picture's profile is of; None without one that can be read."""
+    try:
+        data = image.info.get("icc_profile")
+        return ImageCms.ImageCmsProfile(io.BytesIO(data)).profile.xcolor_space.strip() if data else None
+    except (OSError, ImageCms.PyCMSError):
+        return None
+
+
 def _in_srgb(image: Image.Image) -> Image.Image:
     """Apply the colour profile that a picture brings; one that is damaged or of another kind is ignored."""
     data = image.info.get("icc_profile")
@@ -401,6 +415,7 @@ def _rgb(image: Image.Image) -> Image.Image:
         with_alpha = image.convert("RGBA")
         canvas = Image.new("RGB", image.size, "white")
         canvas.paste(with_alpha, mask=with_alpha.getchannel("A"))
+        canvas.info = {name: value for name, value in image.info.items() if name == "icc_profile"}
         return canvas
     return image.convert("RGB")
 
@@ -463,13 +478,17 @@ _LOSSLESS = (b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM")
 
 
 def thumbnail(source: str | Path | bytes) -> bytes:
-    """Upright, without any metadata. Raises `ImageError` as `limner.data.images.decode`."""
+    """Upright, in sRGB, without any metadata. Raises `ImageError` as `limner.data.images.decode`."""
     image = source.take_decoded(LONG_SIDE) if isinstance(source, PictureBytes) else None
-    if image is None:
+    # colours of print or of grey are not in the RGB that was decoded for the network
+    if image is None or _space(image) not in (None, "RGB"):
         # The shorter side keeps at least 256, so decoding at a fraction never makes the thumbnail smaller.
-        image = open_rgb(source, short_side=LONG_SIDE)
+        image = open_rgb(source, short_side=LONG_SIDE, shown=True)
+        image.info = {}
     # `thumbnail` keeps the ratio and enlarges nothing; `resize` does neither.
     image.thumbnail((LONG_SIDE, LONG_SIDE), Image.Resampling.BILINEAR)
+    # of the small one: a large one takes a third of a second
+    image = _in_srgb(image)
     return _encoded(image, quality=_QUALITY, subsampling="4:2:0")[0]
 
 

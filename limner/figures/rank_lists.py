@@ -130,7 +130,7 @@ def _query(axes: "Axes", query: str | Path) -> None:
 
 
 def _picture(axes: "Axes", path: Path, colour: str) -> None:
-    axes.imshow(np.asarray(open_rgb(path, short_side=_SIDE)), interpolation="bilinear")
+    axes.imshow(np.asarray(open_rgb(path, short_side=_SIDE, shown=True)), interpolation="bilinear")
     for spine in axes.spines.values():
         # `rank_list_figure` has switched them off for cells that stay empty.
         spine.set_visible(True)

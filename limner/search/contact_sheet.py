@@ -147,7 +147,7 @@ def _framed(path: Path | None, tile: int, colour: tuple[int, int, int]) -> Image
         if path is None:  # of a server, which tells no paths
             raise ImageError("no path")
         # a JPEG is decoded near the size it is drawn in: 1920 × 1080 at 133 images/s in place of 61 (Pillow's draft)
-        picture = open_rgb(path, short_side=inner)
+        picture = open_rgb(path, short_side=inner, shown=True)
     except ImageError:
         draw = ImageDraw.Draw(mat)
         draw.multiline_text(

@@ -13,7 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageOps
 
-from limner.data.images import decode, encoded_anew
+from limner.data.images import PictureBytes, decode, encoded_anew, open_rgb, thumbnail
+from limner.data.transforms import ImageSettings, load
 from limner.errors import ImageError
 
 SECRET = b"Ann-lives-at-52.5200N-13.4050E"
@@ -355,6 +356,16 @@ INKS = profile_of(
 )
 
 
+def check_thumbnails(content: bytes, kept: np.ndarray) -> None:
+    """Thumbnails have the mean colour, by themselves and after the network's pixels; so has a sheet."""
+    read = PictureBytes(content, "a")
+    load(read, ImageSettings())
+    every = [decode(shown) for shown in (thumbnail(content), thumbnail(read))]
+    every.append(np.asarray(open_rgb(content, short_side=8, shown=True)))
+    for pixels in every:
+        assert np.abs(pixels.mean((0, 1)) - kept.mean((0, 1))).max() <= 6
+
+
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "L"])
 def test_colours_are_those_of_the_profile(form: str, mode: str) -> None:
@@ -369,6 +380,7 @@ def test_colours_are_those_of_the_profile(form: str, mode: str) -> None:
     kept, _ = encoded_anew(file.getvalue())
     only_pixels_are_left(kept)
     after, before = decode(kept)[12, 16].astype(int), decode(file.getvalue())[12, 16].astype(int)
+    check_thumbnails(file.getvalue(), decode(kept))
     # a network sees it as it was trained, without the profile
     assert np.abs(after - before[[1, 0, 2]]).max() <= 6
     if mode in ("RGB", "RGBA"):
@@ -384,7 +396,9 @@ def test_profiles_of_grey_and_of_inks() -> None:
     ):
         file = io.BytesIO()
         Image.new(mode, (16, 16), colour).save(file, "TIFF", icc_profile=profile)
-        assert np.abs(decode(encoded_anew(file.getvalue())[0]).astype(int) - expected).max() <= 3
+        kept = decode(encoded_anew(file.getvalue())[0])
+        assert np.abs(kept.astype(int) - expected).max() <= 3
+        check_thumbnails(file.getvalue(), kept)
 
 
 @pytest.mark.parametrize(
@@ -409,6 +423,7 @@ def test_a_profile_that_does_not_fit_is_ignored(mode: str, profile: bytes) -> No
     kept, _ = encoded_anew(file.getvalue())
     only_pixels_are_left(kept)
     assert kept == encoded(decode(file.getvalue()), lossless=False)
+    check_thumbnails(file.getvalue(), decode(kept))
 
 
 def test_transparent_parts_are_white_with_a_profile_too() -> None:
