@@ -82,6 +82,7 @@ WAYS = {
         ("limner/store/vectors.py", "Vectors", "scores images: all, or those that int8 codes leave"),
         ("limner/store/vector_rows.py", "VectorRows", "holds the embeddings"),
         ("limner/search/ranking.py", "Ranking", "re-ranks, groups and cuts"),
+        ("limner/search/languages.py", "unread_language", "says what the model does not read of the text"),
         ("limner/wire.py", "Hit", "is one of the answer that comes back"),
     ),
     # its files of these three rooms; `tests/cli/test_way_into_a_store.py` follows the calls

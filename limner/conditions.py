@@ -61,8 +61,8 @@ class Condition:
     def parse(cls, text: str) -> "Condition":
         """Read a condition. Raises `SettingsError` for text of another form.
 
-        >>> Condition.parse("camera=3|gate")
-        Condition(name='camera', operator='=', values=(Bound(text='3', meaning=3), Bound(text='gate', meaning=None)))
+        >>> [(bound.text, bound.meaning) for bound in Condition.parse("camera=3|gate").values]
+        [('3', 3), ('gate', None)]
         """
         found = _FORM.fullmatch(text)
         if found is None:

@@ -238,7 +238,9 @@ def _print(answer: Answer, store: object) -> None:
 def _say_not_understood(answer: Answer, engine: "Engine") -> None:
     _say_unknown(answer.unknown)
     if answer.turned:
-        err.print(f"without {', '.join(answer.turned)} it says the opposite, so no match is called good")
+        err.print(
+            f"without {', '.join(map(repr, answer.turned))} it says the opposite, so no match is called good"
+        )
     if answer.language is not None:
         err.print(f"the text is {answer.language}, and the model reads {', '.join(engine.languages)}")
 

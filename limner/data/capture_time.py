@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 
 from PIL import Image, ImageFile, IptcImagePlugin
 
-from limner.data.images import PictureBytes, max_pixels, open_header, quiet
+from limner.data.decoding_cost import max_pixels
+from limner.data.images import PictureBytes, open_header, quiet
 
 _EXIF_FOLDER = 0x8769
 _ORIGINAL, _DIGITISED = 0x9003, 0x9004

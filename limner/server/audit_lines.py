@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from limner.conditions import Condition
@@ -44,7 +45,14 @@ class Said:
         yield from (bound.text for bound in condition.values)
         # a pattern that fits an identity tells of it
         if condition.name == "identity" and condition.operator == "~":
-            yield from (text for text in self._texts if condition.test(text))
+            patterns = [bound.text.casefold().replace("[", "[[]") for bound in condition.values]
+            # in both forms, since "A*" has once fitted an À whose accent is a sign of its own
+            yield from (
+                text
+                for text in self._texts
+                for form in ("NFC", "NFD")
+                if any(fnmatchcase(unicodedata.normalize(form, text).casefold(), one) for one in patterns)
+            )
 
 
 def _folded(text: str) -> str:

@@ -13,15 +13,8 @@ from anyio import CapacityLimiter, to_thread
 from PIL import Image
 from starlette.responses import Response
 
-from limner.data.images import (
-    browser_type,
-    encoded_anew,
-    max_pixels,
-    open_header,
-    quiet,
-    thumbnail,
-    too_large,
-)
+from limner.data.decoding_cost import max_pixels, too_large
+from limner.data.images import browser_type, encoded_anew, open_header, quiet, thumbnail
 from limner.errors import ChangedPictureError, ImageError
 from limner.requests import SearchRequest
 from limner.search.engine import Engine

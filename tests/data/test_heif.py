@@ -86,7 +86,7 @@ def test_cut_off(cut: int) -> None:
 
 
 def test_of_too_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limner.data.images.MAX_PIXELS", 100 * 100)
+    monkeypatch.setattr("limner.data.decoding_cost.MAX_PIXELS", 100 * 100)
     assert decode(heic(drawn(96, 96))).shape == (96, 96, 3)
     with pytest.raises(ImageError, match="more than 10,000 pixels"):
         decode(heic(drawn(128, 128)))

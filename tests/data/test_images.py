@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
-from limner.data import images
+from limner.data import decoding_cost
 from limner.data.images import PictureBytes, decode, open_rgb
 from limner.errors import ImageError, SettingsError
 
@@ -220,7 +220,7 @@ def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_the_limit_is_on_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "MAX_PIXELS", 100)
+    monkeypatch.setattr(decoding_cost, "MAX_PIXELS", 100)
     assert decode(saved(noise(10, 10), "PNG")).shape == (10, 10, 3)
     refuse(saved(noise(10, 11), "PNG"), "a", "11×10 pixels are more than 100", name="a")
     refuse(
@@ -287,7 +287,7 @@ def test_an_image_in_memory_meets_the_same_limits(monkeypatch: pytest.MonkeyPatc
         open_rgb(Image.open(io.BytesIO(whole[:400])))
     with pytest.raises(ImageError, match=r"^mine: it has no pixels"):
         open_rgb(Image.new("RGB", (0, 5)), name="mine")
-    monkeypatch.setattr(images, "MAX_PIXELS", 100)
+    monkeypatch.setattr(decoding_cost, "MAX_PIXELS", 100)
     with pytest.raises(ImageError, match=r"^image: 11×10 pixels are more than 100; scale it down first"):
         open_rgb(noise(10, 11))
     with pytest.raises(ImageError, match=r"^array: 11×10 pixels are more than 100"):
@@ -354,7 +354,7 @@ SOUND = {
 @pytest.mark.parametrize("kind", SOUND)
 def test_damaged_bytes_give_a_picture_or_one_line(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # A damaged header may claim any size; the true limit would let each example take seconds.
-    monkeypatch.setattr(images, "MAX_PIXELS", 2**18)
+    monkeypatch.setattr(decoding_cost, "MAX_PIXELS", 2**18)
     sound = SOUND[kind]
     edits = st.lists(st.tuples(st.integers(0, len(sound) - 1), st.integers(0, 255)), max_size=6)
     # Most of the trouble is in the header.

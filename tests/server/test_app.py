@@ -21,7 +21,7 @@ def test_what_it_says_of_itself(engine: Engine, tmp_path: Path) -> None:
     assert client.get("/v1/info").json() == {
         "id": engine.files.manifest.id,
         "pictures": COUNT,
-        "model": {"fingerprint": "a" * 64, "system": None, "dim": engine.files.dim},
+        "model": {"fingerprint": "a" * 64, "system": None, "dim": engine.files.dim, "languages": []},
         "reranks": False,
         "calibrated": False,
         "composes": False,

@@ -53,7 +53,7 @@ def test_an_answer_says_what_was_not_understood() -> None:
     answer = {"total": 9, "matching": 9, "hits": [{"probability": None}], "good": False, "threshold": 0.5}
     told = {"unknown": ["not", "zx"], "turned": ["not"], "language": "Spanish or Italian"}
     said = " ".join(_about({**answer, **told}))
-    assert "does not know not, and searched without" in said
+    assert "does not know “not”, and searched without" in said
     assert "Spanish, Italian" in said
     # the words are said once, and a probability that nobody has computed is not
     assert "zx" not in said

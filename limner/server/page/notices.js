@@ -86,7 +86,7 @@ export const cutOff = (words) =>
   notice("quiet", t("unreadTitle"), line(t("unreadDetail", { words: words.join(", ") })));
 
 /** Words that were left out, and without which the text says the opposite. */
-const turned = (words) => notice("quiet", t("turnedTitle"), line(t("turnedDetail", { words: words.join(", ") })));
+const turned = (words) => notice("quiet", t("turnedTitle"), line(t("turnedDetail", { words: words.map((word) => `“${word}”`).join(", ") })));
 
 /** A text in a language that the model does not read. */
 const foreign = (language) =>
