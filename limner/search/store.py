@@ -328,8 +328,8 @@ def index(
 ) -> IndexReport:
     """Add images to a store, which is made if it does not exist: `limner index` as a function.
 
-    - `model`: a model as `limner.load` returns it, a run folder, an export of one, or `hf:ORG/NAME` of the hub: a run,
-      or a pair that is imported into the store's folder; `store`: a folder, `s3://…`, or an open store.
+    - `model`: a model as `limner.load` returns it, a run folder, an export of one, `hf:ORG/NAME` of the hub, or the
+      folder of a pretrained model, which is imported into the store's; `store`: a folder, `s3://…`, or an open store.
     - `images`: files, and folders of them.
     - `data`: in place of `images` and `metadata`, a dataset or its FORMAT:PATH; its identities, metadata and sentences
       go into the store, too (`limner.search.index_dataset`). `split`: only the records of this split.

@@ -66,7 +66,9 @@ def same_run(one: Path, other: Path) -> None:
     files = [{file.name for file in folder.iterdir() if file.is_file()} for folder in (one, other)]
     assert files[0] == files[1]
     assert {STATE, LOG_FILE, RUN_FILE} < files[0]
-    made_by = [json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["versions"] for folder in (one, other)]
+    made_by = [
+        json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["versions"] for folder in (one, other)
+    ]
     # a commit that somebody makes while tests run is in one of both
     if made_by[0] == made_by[1]:
         # as texts: the order of keys, too

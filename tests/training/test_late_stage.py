@@ -21,7 +21,13 @@ from limner.training.prepare import prepare
 from limner.training.recipe import Recipe
 from tests import towers
 from tests.toy import toy_late, toy_recipe
-from tests.training.interrupted import in_two_processes, killed_and_resumed, same_numbers, same_run, stopped_and_resumed
+from tests.training.interrupted import (
+    in_two_processes,
+    killed_and_resumed,
+    same_numbers,
+    same_run,
+    stopped_and_resumed,
+)
 
 pytest.importorskip("transformers")
 
