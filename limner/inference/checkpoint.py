@@ -17,6 +17,7 @@ description:
     origin        digest of what the training started from: pretrained files, tokenizer, another run
     terms         terms of everything that the weights have learnt from, a list
     learnt_images "all", or "part" if training started from a run that does not name its images
+    packages      of other packages: by "encoder NAME" and "loss NAME", the package; absent without any
     seed, versions
 
 A tokenizer.json lies among the tensors, as the bytes of `TOKENIZER`. In the header 256,000 pieces of Gemma's kind would

@@ -341,12 +341,13 @@ def index(
     """
     check_arguments(images is not None, data is not None, split is not None, metadata is not None)
     # before the model is loaded: a mistyped source is refused at once
-    dataset = open_dataset(data) if isinstance(data, str) else data
+    dataset = None if data is None else open_dataset(data)
     notes = read_metadata(metadata) if isinstance(metadata, str | Path) else metadata
     # and a store is not made before there is a picture for it
     found = None
     if images is not None:
-        found = find_pictures([images] if isinstance(images, str | Path) else images)
+        several = isinstance(images, Iterable) and not isinstance(images, str | bytes)
+        found = find_pictures(images if several else [images])
     if isinstance(model, str | Path) and isinstance(store, str | StorePath):
         encoder: Encoder
         encoder, files = open_source(model, store_path(store), keep_model=keep_model)
