@@ -346,8 +346,10 @@ def index(
     # and a store is not made before there is a picture for it
     found = None
     if images is not None:
-        several = isinstance(images, Iterable) and not isinstance(images, str | bytes)
-        found = find_pictures(images if several else [images])
+        # Any: what is neither is told there
+        given: Any = images
+        several = isinstance(given, Iterable) and not isinstance(given, str | bytes)
+        found = find_pictures(given if several else [given])
     if isinstance(model, str | Path) and isinstance(store, str | StorePath):
         encoder: Encoder
         encoder, files = open_source(model, store_path(store), keep_model=keep_model)

@@ -39,7 +39,7 @@ def full_disk(*_: object, **__: object) -> None:
 @pytest.fixture
 def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The hub is behind a proxy where nobody listens; the folder of its cache."""
-    from huggingface_hub.utils import close_session
+    from huggingface_hub import close_session
 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

@@ -21,7 +21,7 @@ class Within:
 
     def each(self, matches: Matches) -> Float[np.ndarray, " queries"]:
         """1 where all matches are among the first K, else 0."""
-        return (matches.among(self.k) == matches.counts).astype(np.float64)
+        return np.asarray(matches.among(self.k) == matches.counts, np.float64)
 
     def over(self, values: Float[np.ndarray, " queries"]) -> float:
         """The mean, in percent."""
