@@ -89,7 +89,7 @@ def _measure(
     name: str, precision: str, dataset: Dataset, out: Path, bert: Path
 ) -> dict[str, dict[str, float]]:
     recipe = change(get_recipe(name), [text.format(bert=bert) for text in RECIPES[name]])
-    backbone = recipe.model.backbone.replace(weights=None)
+    backbone = recipe.model.backbone.replace(weights=None)  # type: ignore[union-attr]
     # dual-path's first stage has its backbone frozen; the second learns everything
     stage = next(stage for stage in recipe.stages if "backbone" not in stage.frozen)
     recipe = recipe.replace(

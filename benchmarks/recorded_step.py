@@ -82,7 +82,7 @@ def _ways(
 def _built(recipe: Recipe, stage: StageSettings) -> tuple[Objective, Callable[[], None]]:
     """The objective of a stage, and the update of its weights."""
     torch.manual_seed(0)
-    model = recipe.model.replace(backbone=recipe.model.backbone.replace(weights=None))
+    model = recipe.model.replace(backbone=recipe.model.backbone.replace(weights=None))  # type: ignore[union-attr]
     objective = Objective(build_network(model, WORDS), [one.losses for one in recipe.stages], CLASSES)
     objective.to(default_device())
     objective.use(stage.losses)

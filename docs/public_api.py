@@ -116,7 +116,7 @@ SECTIONS = (
         "limner.models.image",
         "Its image path.",
         "limner.models.image",
-        ("BackboneSettings", "build_backbone"),
+        ("BackboneSettings", "build_backbone", "ImageEncoder", "Normalisation"),
     ),
     Section("limner.models.registry", "How it is found.", "limner.models.registry", ("System",)),
     Section(

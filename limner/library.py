@@ -65,7 +65,7 @@ def train(
     if start is not None:
         chosen = start_from(chosen, start)
     chosen = change(chosen, _written(settings))
-    dataset = open_dataset(data) if isinstance(data, str) else data
+    dataset = open_dataset(data)
     folder = run_stages(
         chosen,
         # these two splits and no dataset: the training loop cannot even see the test split
@@ -129,7 +129,7 @@ def evaluate(
         return rules.report(model, wanted, folds=folds, provenance={"versions": versions()})
     if data is None:
         raise SettingsError("evaluate: a dataset is missing; name it as FORMAT:PATH, e.g. 'folder:pictures'")
-    dataset = (open_dataset(data) if isinstance(data, str) else data).split(split)
+    dataset = open_dataset(data).split(split)
     if isinstance(model, tuple):
         # 0 and None ask for nothing
         if rerank:

@@ -1,4 +1,4 @@
-"""Losses, encoders, readers and recipes of other packages, found through their entry points.
+"""Losses, encoders, measures, readers and recipes of other packages, found through their entry points.
 
 A package names them in its `pyproject.toml`, and limner finds them where it is installed beside it (docs/extend.md):
 
@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from limner.errors import SettingsError
 
-Group = Literal["limner.losses", "limner.encoders", "limner.readers", "limner.recipes"]
+Group = Literal["limner.losses", "limner.encoders", "limner.measures", "limner.readers", "limner.recipes"]
 """The groups of entry points that limner reads."""
 
 
@@ -78,6 +78,14 @@ def find_plugin(group: Group, name: str) -> Plugin | None:
     """Find the plugin of a name that limner itself does not have; None if no package adds it."""
     # called after limner's own names: a scan takes tens of milliseconds, which `limner --help` does not have
     return plugins(group).get(name)
+
+
+def package_of(group: Group, name: str, found: type) -> str | None:
+    """The package that adds a name, with its version, or the module of a program's own class; None for limner's."""
+    if found.__module__.partition(".")[0] == "limner":
+        return None
+    plugin = find_plugin(group, name)
+    return found.__module__ if plugin is None else plugin.package
 
 
 def nearest(group: Group, name: str, own: Collection[str]) -> str:

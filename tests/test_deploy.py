@@ -249,6 +249,12 @@ def test_the_image_gets_what_pip_needs_and_nothing_else(tmp_path: Path) -> None:
     assert taken == {"pyproject.toml", "limner", project["readme"], *project["license-files"]}
     assert "*" in lines
     (extras,) = re.findall(r"/src\[([^]]+)\]", (DEPLOY / "Dockerfile").read_text())
+    # a store of the README's first commands is served with no less than what they were installed with
+    (own,) = re.findall(
+        r"^\$ pip install '\.\[([^]]+)\]'", (ROOT / "README.md").read_text(), flags=re.MULTILINE
+    )
+    for others in (extras, *re.findall(r"pip install 'CHECKOUT\[([^]]+)\]'", TEAM)):
+        assert set(own.split(",")) <= set(others.split(","))
     assert set(extras.split(",")) <= project["optional-dependencies"].keys()
     # the folders of limner that it would leave out
     assert not [path for path in (ROOT / "limner").rglob("*") if path.name in ("build", "dist", ".git")]

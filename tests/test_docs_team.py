@@ -28,7 +28,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "team.md").read_text(encoding="utf-8")
 # what makes an environment; tests/test_docs_commands.py looks at the same of other pages
 OF_PIP = re.compile(
-    r"python3 -m venv \.venv(-new)?|\. \.venv(-new)?/bin/activate|(\.venv-new/bin/)?pip install 'CHECKOUT\[server\]'"
+    r"python3 -m venv \.venv(-new)?|\. \.venv(-new)?/bin/activate"
+    r"|(\.venv-new/bin/)?pip install 'CHECKOUT\[server,transformers\]'"
 )
 
 

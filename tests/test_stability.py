@@ -45,7 +45,7 @@ def test_the_snapshot_sees_what_it_must(now: dict[str, dict[str, str]]) -> None:
     assert now["python"]["limner.train"].startswith("train(")
     assert "(text: str | None=None, *," in now["python"]["limner.Store.search"]
     assert now["python"]["limner.wire.Hit.rank"] == "int"
-    assert now["commands"]["limner search -k"] == "NUMBER"
+    assert now["commands"]["limner search -k, --k"] == "NUMBER"
     assert now["commands"]["limner store export --to"] == "TEXT, required"
     assert now["commands"]["limner store export --json StoreExport.pictures"] == "integer, required"
     assert "answers 200" in now["http"]["POST /v1/search"]

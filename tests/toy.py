@@ -146,7 +146,7 @@ def toy_late() -> Recipe:
     return dual.replace(
         name="toy-late",
         model=PretrainedSettings(
-            backbone=dual.model.backbone.replace(last_stride=1),
+            backbone=dual.model.backbone.replace(last_stride=1),  # type: ignore[union-attr]
             text=TextTowerSettings(words=16, feature="mean", width=16, layers=1, heads=2),
             dim=16,
             projection="new",

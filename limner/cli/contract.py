@@ -241,7 +241,7 @@ def _named(parameter: inspect.Parameter) -> inspect.Parameter:
             named = {"metavar" if isinstance(one, str) else "parser": one for one in more}
             told: dict[str, Any] = {"help": help, **named}
             is_argument = parameter.default is parameter.empty
-            info = typer.Argument(**told) if is_argument else typer.Option(flag(parameter.name), **told)
+            info = typer.Argument(**told) if is_argument else typer.Option(*flags(parameter.name), **told)
             hint = Annotated[hint.__origin__, info]
     for info in getattr(hint, "__metadata__", ()):
         if isinstance(info, ArgumentInfo) and info.metavar is None:
@@ -256,6 +256,11 @@ def _named(parameter: inspect.Parameter) -> inspect.Parameter:
 def flag(name: str) -> str:
     """How an option is typed, by its parameter's name."""
     return f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}"
+
+
+def flags(name: str) -> tuple[str, ...]:
+    """All ways to type an option: one of a single letter with two dashes, too."""
+    return (flag(name),) if len(name) > 1 else (flag(name), f"--{name}")
 
 
 def value_name(kind: Any) -> str:

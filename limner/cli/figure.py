@@ -186,7 +186,7 @@ def ranks_command(
     file: Out,
     split: Split = "test",
     queries: Annotated[int, typer.Option(min=1, max=50, help="Queries, drawn at random.")] = 5,
-    k: Annotated[int, typer.Option("-k", min=1, max=50, help="Items of each.")] = 10,
+    k: Annotated[int, typer.Option("-k", "--k", min=1, max=50, help="Items of each.")] = 10,
     to_text: Annotated[bool, "Ask sentences for pictures."] = False,
     stage: Stage = None,
     seed: Seed = 0,

@@ -64,8 +64,8 @@ class SentencesIndexed(SentencesReport):
 def index_command(
     run: Annotated[
         Path,
-        "Run folder of the model, an export of it, or hf:ORG/NAME of the hub: a run, or a pair, which is "
-        "imported into the store; with --vectors the name of the model that made them.",
+        "Run folder of the model, an export of it, hf:ORG/NAME of the hub, or the folder of a pretrained model, which "
+        "is imported into the store; with --vectors the name of the model that made them.",
     ],
     store: StoreFolder,
     pictures: Annotated[
@@ -183,7 +183,9 @@ def _open(
 
 @command(app, "index-sentences")
 def index_sentences_command(
-    run: Annotated[Path, "Run folder of the model, an export of it, or hf:ORG/NAME of the hub."],
+    run: Annotated[
+        Path, "Run folder of the model, an export of it, hf:ORG/NAME of the hub, or a model's folder."
+    ],
     store: StoreFolder,
     data: Annotated[str, "A dataset (FORMAT:PATH), or a text file with one sentence a line."],
     split: Annotated[str | None, "Only the sentences of this split."] = None,
@@ -233,7 +235,9 @@ def _sentences(data: str, split: str | None) -> "list[Sentence]":
 @command(app, "reindex")
 def reindex_command(
     store: StoreFolder,
-    run: Annotated[Path, "Run folder of the other model, an export of it, or hf:ORG/NAME of the hub."],
+    run: Annotated[
+        Path, "Run folder of the other model, an export of it, hf:ORG/NAME of the hub, or a model's folder."
+    ],
     new: NewStoreFolder,
     no_model: NoModel = False,
     delete: Annotated[bool, "Take out of NEW what STORE does not hold, or no longer."] = False,

@@ -33,7 +33,7 @@ GroupKind = Literal["image", "identity"]
 class Record:
     """One picture of a dataset.
 
-    - `image`: path of the file.
+    - `image`: path of the file; a picture in memory raises `DataError`.
     - `sentences`: its descriptions, as published; may be empty for a gallery-only picture.
     - `group`: name of its image/text group or identity.
     - `split`: "train", "val" or "test"; None where the source gives none.
@@ -52,6 +52,12 @@ class Record:
     languages: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
+        # Whoever has pictures in memory would else meet an error of pathlib when the first one is read.
+        if not isinstance(self.image, Path | str):
+            raise DataError(
+                f"Record: image is a {type(self.image).__name__}, and a record has the path of a file; save the "
+                "picture, or give pictures in memory to encode_images of a loaded model"
+            )
         # A reader of another package, or `replace` with other sentences, would give sentences a wrong language.
         if self.languages and len(self.languages) != len(self.sentences):
             raise DataError(

@@ -85,7 +85,7 @@ def check_finite(path: Path, name: str, array: np.ndarray) -> None:
             )
 
 
-def check_array(path: Path, name: str, array: Any) -> None:
+def check_array(path: Path | str, name: str, array: Any) -> None:
     """Raise `DataError` for an array that has not the axes and the kind of its name."""
     # numpy returns a member that does not begin as an array as it stands: bytes
     if not isinstance(array, np.ndarray):
@@ -98,7 +98,7 @@ def check_array(path: Path, name: str, array: Any) -> None:
         )
 
 
-def texts(path: Path, name: str, array: np.ndarray) -> list[str]:
+def texts(path: Path | str, name: str, array: np.ndarray) -> list[str]:
     """An array of text or of bytes in UTF-8 as a list. Raises `DataError`."""
     try:
         found: list[str] = (np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array).tolist()

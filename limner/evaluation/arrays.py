@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Integer, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from limner.errors import DataError
 from limner.evaluation.array_files import check_array, check_finite, read_arrays, texts, unit_rows
 from limner.evaluation.relevance import Relevance
 from limner.evaluation.reranking import Reranking
+
+_GROUPS = "image_groups", "sentence_groups"
 
 _NAMES = (
     *("images", "sentences", "scores", "image_groups", "sentence_groups"),
@@ -33,11 +35,13 @@ class Results:
     """Embeddings or scores with the true matches; `scores` are None if there are embeddings.
 
     `reranking` orders the first of what embeddings find; it is not saved. `sentence_languages` are tags such as "de",
-    None or "" where one is not known, and empty where none is.
+    None or "" where one is not known, and empty where none is. Groups are integers, or text on both sides, which is
+    numbered; other kinds raise `DataError`, as in a file.
     """
 
-    image_groups: Integer[np.ndarray, " images"]
-    sentence_groups: Integer[np.ndarray, " sentences"]
+    # lists and tensors are welcome: what they hold is checked where they enter
+    image_groups: Any
+    sentence_groups: Any
     images: Float[np.ndarray, "images dim"] | None = None
     sentences: Float[np.ndarray, "sentences dim"] | None = None
     scores: Float[np.ndarray, "images sentences"] | None = None
@@ -47,6 +51,14 @@ class Results:
     sentence_names: Sequence[str] = ()
     sentence_languages: Sequence[str | None] = ()
     reranking: Reranking | None = None
+
+    def __post_init__(self) -> None:
+        groups = {name: _as_array(getattr(self, name)) for name in _GROUPS}
+        for name, array in groups.items():
+            check_array("Results", name, array)
+        _number_groups("Results", groups)
+        for name, array in groups.items():
+            object.__setattr__(self, name, array)
 
     def save(self, path: Path) -> None:
         """Write the file, uncompressed. Raises `OSError` where the system refuses."""
@@ -123,7 +135,7 @@ def read_results(path: Path) -> Results:
 
 def results_of(path: Path, arrays: dict[str, Any], there: str) -> Results:
     """Check the arrays that were read from a file, by name; `there` lists what the file has. Raises `DataError`."""
-    for needed in ("image_groups", "sentence_groups"):
+    for needed in _GROUPS:
         if needed not in arrays:
             raise DataError(
                 f"{path}: lacks the array '{needed}'; images and sentences of one group match; there: {there}"
@@ -171,9 +183,14 @@ def results_of(path: Path, arrays: dict[str, Any], there: str) -> Results:
     return Results(**arrays)
 
 
-def _number_groups(path: Path, arrays: dict[str, Any]) -> None:
+def _as_array(groups: Any) -> np.ndarray:
+    # a tensor on an accelerator is on no account numpy's
+    return np.asarray(groups.detach().cpu() if hasattr(groups, "detach") else groups)
+
+
+def _number_groups(path: Path | str, arrays: dict[str, Any]) -> None:
     """Replace groups in text by numbers, one for each text. Raises `DataError` where one side alone is text."""
-    names = "image_groups", "sentence_groups"
+    names = _GROUPS
     are_text = [arrays[name].dtype.kind in "US" for name in names]
     if not any(are_text):
         return

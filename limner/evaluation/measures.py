@@ -214,6 +214,43 @@ class MeanRank(MedianRank):
 
 
 @dataclass(frozen=True)
+class MeanReciprocalRank(_Share):
+    """MRR: mean over queries of one by the first true match's rank, in percent.
+
+    Source: Voorhees, TREC-8 question answering track report (1999); trec_eval calls it recip_rank. The queries have
+    1, 1/3 and 1/8:
+
+    >>> round(value_of(MeanReciprocalRank(), matches), 2)
+    48.61
+    """
+
+    def __str__(self) -> str:
+        return "MRR"
+
+    def each(self, matches: Matches) -> Values:
+        """One by the rank of the first match."""
+        return np.asarray(matches.precisions[:, 0])
+
+
+@dataclass(frozen=True)
+class RecallSum(_Share):
+    """rsum: R@1 + R@5 + R@10 of one direction, from 0 to 300; papers print the sum of both, from 0 to 600.
+
+    Source: the evaluation code of VSE++ and of those that followed it.
+
+    >>> round(value_of(RecallSum(), matches), 1)
+    200.0
+    """
+
+    def __str__(self) -> str:
+        return "rsum"
+
+    def each(self, matches: Matches) -> Values:
+        """How many of the three find a match."""
+        return np.asarray(sum(RecallAt(k).each(matches) for k in (1, 5, 10)))
+
+
+@dataclass(frozen=True)
 class MeanAveragePrecision(_Share):
     """mAP: mean over queries of the plain average precision over **all** true matches, in percent.
 
@@ -397,6 +434,8 @@ STANDARD: tuple[Measure, ...] = (
 NAMED: tuple[Measure, ...] = (
     MedianRank(),
     MeanRank(),
+    MeanReciprocalRank(),
+    RecallSum(),
     MeanAveragePrecision(),
     TrapezoidalAveragePrecision(),
     AveragePrecisionAtAll(),

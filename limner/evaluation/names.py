@@ -7,6 +7,7 @@ from limner.errors import SettingsError
 from limner.evaluation.curves import CURVES, CurveMeasure
 from limner.evaluation.measures import NAMED, OF_K, STANDARD, Measure
 from limner.evaluation.scores import Overlap
+from limner.plugins import find_plugin, plugins
 
 AnyMeasure = Measure | CurveMeasure | Overlap
 """Whatever can be asked of a ranking: a value a query, a curve, or how far true and wrong pairs overlap."""
@@ -30,6 +31,8 @@ def parse_measure(name: str) -> AnyMeasure:
     for form, make in OF_K.items():
         if match := re.fullmatch(re.escape(form).replace("K", _K, 1), name):
             return make(int(match[1]))
+    if (added := _of_a_package(name)) is not None:
+        return added
     examples = ["R@1", "R@5", "R@10", *(form.replace("K", "50") for form in OF_K if form != "R@K")]
     # In lower case, since difflib takes "map" and "mAP" for words with one letter in common.
     near = difflib.get_close_matches(
@@ -38,9 +41,26 @@ def parse_measure(name: str) -> AnyMeasure:
     # Its own message: "did you mean 'R@1'" would not say why R@0 is refused.
     if re.fullmatch("|".join(re.escape(form).replace("K", "0+", 1) for form in OF_K), name):
         raise SettingsError(f"unknown measure {name[:40]!r}; K counts from 1")
-    known = ", ".join((*OF_K, *_BY_NAME))
+    known = ", ".join((*OF_K, *_BY_NAME, *plugins("limner.measures")))
     hint = f"did you mean '{folded[near[0]]}'?" if near else f"known: {known} (K from 1)"
     raise SettingsError(f"unknown measure {name[:40]!r}; {hint}")
+
+
+def _of_a_package(name: str) -> Measure | None:
+    """The measure that another package adds: one by its name, or by NAME@K what makes one of K; None without any."""
+    form = re.fullmatch(f"(.+)@{_K}", name)
+    plugin = find_plugin("limner.measures", name)
+    made_of = None if plugin is not None or form is None else find_plugin("limner.measures", form[1])
+    if plugin is None and (made_of is None or form is None):
+        return None
+    of = (plugin or made_of).package  # type: ignore[union-attr]
+    found = plugin.load() if plugin is not None else made_of.load()(int(form[2]))  # type: ignore[index, union-attr]
+    # a report has it by the name that it prints
+    if isinstance(found, type) or not isinstance(found, Measure) or str(found) != name:
+        raise SettingsError(
+            f"limner.measures: '{name}' of {of} is no measure that prints as its name (docs/extend.md); mend it"
+        )
+    return found
 
 
 def parse_measures(names: str) -> list[AnyMeasure]:

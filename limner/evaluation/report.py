@@ -107,6 +107,11 @@ def render(report: Report) -> Group:
     learnt = _learnt(report.provenance.get("learnt_from") or {})
     chance = f"; {said}" if (said := _of_chance(report)) else ""
     parts = [_caption(report.counts), said_of_precision(report.provenance), learnt, chance, _of_ties(report)]
+    if "rsum" in report.image_to_text and "rsum" in report.text_to_image:
+        # the figure that papers print
+        parts.append(
+            f"; rsum of both directions: {report.image_to_text['rsum'] + report.text_to_image['rsum']:,.1f}"
+        )
     caption = "".join([*parts, _seen(report)])
     tables = [_table(title, caption, rows)]
     if report.languages:

@@ -147,6 +147,12 @@ def _sections(facts: CardFacts) -> list[str]:
         f'```text\nlimner index hf:{repository} STORE PICTURES\nlimner search STORE "a red coat"\n```',
         "Reading it runs no code of this repository: `model.safetensors` holds weights, tokenizer and settings; "
         "`run.json` names it; `config.json` repeats the settings for whoever looks.",
+        *(
+            f"Beside limner it needs {_plain(package)}, for its {_plain(name)}."
+            for name, package in (described.get("packages") or {}).items()
+            # a loss is of the training alone
+            if name.startswith("encoder ")
+        ),
         *_training(facts),
         *_results(facts),
         *_pictures(facts),

@@ -17,6 +17,7 @@ description:
     origin        digest of what the training started from: pretrained files, tokenizer, another run
     terms         terms of everything that the weights have learnt from, a list
     learnt_images "all", or "part" if training started from a run that does not name its images
+    packages      of other packages: by "encoder NAME" and "loss NAME", the package; absent without any
     seed, versions
 
 A tokenizer.json lies among the tensors, as the bytes of `TOKENIZER`. In the header 256,000 pieces of Gemma's kind would
@@ -66,7 +67,8 @@ NOT_WEIGHTS = frozenset({TOKENIZER, TRAINED_ON, SELECTED_ON})
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:
     """Write the file beside its final place, flush it to disk and move it there; return its digest.
 
-    A reader sees the old file or the new one, never a part. Raises `CheckpointError` when the disk refuses.
+    A reader sees the old file or the new one, never a part. Equal tensors and descriptions are equal bytes. Raises
+    `CheckpointError` when the disk refuses.
     """
     # a folder: safetensors writes to a file of its own beside the one it is told, and a killed process leaves that one
     # under a name that nobody knows
@@ -85,6 +87,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
         part.touch()
         mode = part.stat().st_mode
         save_file(plain, part, metadata={"limner": text, "digest": digest})
+        _order_header(part)
         part.chmod(mode)
         sync(part)
         part.replace(path)
@@ -96,6 +99,17 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], description: Map
             f"{path}: cannot be written ({error}); check the disk's space and rights"
         ) from None
     return digest
+
+
+def _order_header(path: Path) -> None:
+    """Write the header's texts in one order: safetensors has that of a hash table, another one each time."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = from_json(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        # as it was written, so that it is as long; blanks at its end align the tensors
+        file.seek(8)
+        file.write(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode().ljust(size))
 
 
 def discard_part(path: Path) -> None:

@@ -7,18 +7,24 @@ with HF_HUB_OFFLINE=1, too.
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from limner.durable import read_json
 from limner.errors import CheckpointError, SettingsError, install_hint
-from limner.inference.source import HUB, RUN_FILE, kind_of
+from limner.inference.source import HUB, OF_A_MODEL, RUN_FILE, SENTENCE_TRANSFORMER, kind_of
 
 # what the hub takes; its library raises an error of its own for others, at each of its functions
 _PART = r"\w[\w.-]{0,95}(?<=\w)"
 _NAME = re.compile(
     rf"(?![^@]*(?:--|\.\.))(?P<repo>{_PART}/{_PART}(?<!\.git))(?:@(?P<revision>[^@\s]+))?", re.ASCII
 )
+_SECONDS = 3
+"""How long an answer of the hub is waited for before what the cache has is taken."""
+
 _FILE = re.compile(r"[\w][\w.-]*\.safetensors", re.ASCII)
 
 
@@ -46,12 +52,14 @@ def find_hub_run(name: str) -> Path | None:
     Raises `CheckpointError` for a repository that cannot be had, `SettingsError` for what is no name of one.
     """
     repo, revision = split_name(name)
-    listing = _fetched(name, repo, RUN_FILE, revision)
-    if listing is None:
-        return None
-    file = _checkpoint_of(name, listing)
-    # of the commit whose run.json this is: the branch may have moved meanwhile
-    if _fetched(name, repo, file, listing.parent.name) is None:
+    with in_reach(name):
+        listing = _fetched(name, repo, RUN_FILE, revision)
+        if listing is None:
+            return None
+        file = _checkpoint_of(name, listing)
+        # of the commit whose run.json this is: the branch may have moved meanwhile
+        checkpoint = _fetched(name, repo, file, listing.parent.name)
+    if checkpoint is None:
         raise CheckpointError(
             f"{name}: its {RUN_FILE} names {file}, which is not there; tell those who pushed it, or take another "
             f"revision ({HUB}{repo}@REVISION)"
@@ -69,6 +77,43 @@ def run_of_name(name: str) -> Path | None:
     return find_hub_run(name)
 
 
+@contextmanager
+def in_reach(name: str) -> Iterator[None]:
+    """Ask once whether the hub can be reached; if not, what is done within takes the cache's files without asking.
+
+    Else the library asks six times for each file that is not there, which takes 24 s, or minutes for a whole model.
+    Raises `CheckpointError` where it cannot be reached and the cache has nothing of the model.
+    """
+    hub_library()
+    from huggingface_hub import constants
+
+    offline = constants.HF_HUB_OFFLINE
+    # not for the rest of the process, which may have a network again
+    constants.HF_HUB_OFFLINE = offline or not _answers(constants.ENDPOINT)
+    try:
+        if constants.HF_HUB_OFFLINE and not any(is_in_cache(name, file) for file in (RUN_FILE, *OF_A_MODEL)):
+            raise refusal(name, OSError())
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = offline
+
+
+def _answers(address: str) -> bool:
+    """True if the hub answers anything at all."""
+    heard: list[object] = []
+
+    def ask() -> None:
+        # the errors of its library are of several kinds, and all say the same here
+        with suppress(Exception):
+            heard.append(hub_library().get_session().head(address, timeout=_SECONDS))
+
+    # a thread: to look a name up may take longer, and has no limit
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_SECONDS)
+    return bool(heard)
+
+
 def is_in_cache(name: str, file: str) -> bool:
     """True if the hub's cache has this file of a repository; nothing is asked of the network."""
     try:
@@ -76,7 +121,9 @@ def is_in_cache(name: str, file: str) -> bool:
         from huggingface_hub import try_to_load_from_cache
     except ImportError:
         return False
-    repo, revision = split_name(name)
+    # some models of sentence-transformers have no ORG
+    short = name.startswith(SENTENCE_TRANSFORMER)
+    repo, revision = (name.removeprefix(SENTENCE_TRANSFORMER), None) if short else split_name(name)
     return isinstance(try_to_load_from_cache(repo, file, revision=revision), str)
 
 
@@ -108,7 +155,11 @@ def refusal(name: str, error: BaseException, *, writes: bool = False) -> Checkpo
     """
     kinds = {one.__name__ for one in type(error).__mro__}
     status = getattr(getattr(error, "response", None), "status_code", None)
-    fetch = f"fetch it once where there is a network (hf download {name.removeprefix(HUB).partition('@')[0]})"
+    repo = name.removeprefix(HUB).removeprefix(SENTENCE_TRANSFORMER).partition("@")[0]
+    fetch = (
+        f"fetch it where there is a network (hf download {repo} --local-dir FOLDER) and give FOLDER in its place; "
+        "`limner demo` needs neither"
+    )
     login = "log in with `hf auth login`, or set HF_TOKEN"
     if "GatedRepoError" in kinds:
         what = f"is gated: ask for access on its page (huggingface.co/{name.removeprefix(HUB)}), then {login}"
@@ -135,7 +186,7 @@ def refusal(name: str, error: BaseException, *, writes: bool = False) -> Checkpo
     elif writes:
         what = "the hub cannot be reached; try again, or write a folder such as ./FOLDER"
     else:
-        what = f"is not in the local cache, and the hub cannot be reached; try again, or {fetch}"
+        what = f"is not in the local cache, and the hub cannot be reached; {fetch}"
     return CheckpointError(f"{name}: {what}")
 
 

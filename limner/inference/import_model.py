@@ -5,13 +5,14 @@ they are or normalised. It becomes a run that trains, re-ranks and explains (`li
 other model of pictures and sentences becomes one that calls the library (`limner.inference.sentence_transformer`).
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from limner.durable import read_json
 from limner.errors import CheckpointError, LimnerError, SettingsError
 from limner.inference.checkpoint import CALLED, write_checkpoint
-from limner.inference.hub_runs import split_name
+from limner.inference.hub_runs import in_reach, split_name
 from limner.inference.import_pair import FILE, import_pair, nothing_left, opened, source_name
 from limner.inference.provenance import versions
 from limner.inference.sentence_transformer import (
@@ -68,12 +69,14 @@ def import_model(
         raise SettingsError(
             f"{source[:120]}: a pair is imported as it is now, without a revision (@…); leave it out"
         )
+    name = source.removeprefix(SENTENCE_TRANSFORMER).removeprefix(HUB)
     try:
-        if source.startswith(SENTENCE_TRANSFORMER):
-            return _import_sentence_transformer(source, folder, size=size, words=words)
-        return import_pair(
-            source.removeprefix(HUB), folder, described=source_name(source), size=size, words=words
-        )
+        expect_folder(name)
+        # a folder asks no network
+        with nullcontext() if Path(name).is_dir() else in_reach(source):
+            if source.startswith(SENTENCE_TRANSFORMER):
+                return _import_sentence_transformer(source, folder, size=size, words=words)
+            return import_pair(name, folder, described=source_name(source), size=size, words=words)
     except LimnerError:
         raise
     # the files are somebody else's, and the libraries that read them let through what they meet

@@ -78,6 +78,11 @@ def load_model(
             f"{path}: not the checkpoint of a model (its description lacks {error}); give the run's folder"
         ) from None
     except (SettingsError, TypeError, ValueError) as error:
+        if package := (description.get("packages") or {}).get(f"encoder {description.get('system')}"):
+            raise CheckpointError(
+                f"{path}: its encoder '{description['system']}' is of {package}, which is not here, or in another "
+                f"version ({error}); install it beside limner"
+            ) from None
         raise CheckpointError(
             f"{path}: its description does not fit this limner ({error}); use the version that wrote it"
         ) from None

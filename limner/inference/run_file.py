@@ -14,7 +14,8 @@ _NO_RUN: dict[SourceKind | None, str] = {
     "export": "an export, which indexes and searches only; give the run that it was made of",
     "pretrained": "a pretrained model and no run; a pair is made one by `limner import`",
     "sentence-transformers": "a name of sentence-transformers and no run; it is made one by `limner import`",
-    None: f"no trained run here ({RUN_FILE} is missing); train one with `limner train`",
+    None: f"no trained run here ({RUN_FILE} is missing); train one with `limner train`, or index with "
+    "a pretrained model: hf:ORG/NAME, or its folder",
 }
 
 

@@ -18,7 +18,11 @@ HUB = "hf:"
 SENTENCE_TRANSFORMER = "st:"
 """Begins the name of a model of sentence-transformers: a folder, or a name on the hub."""
 
-_OF_A_PAIR = ("config.json", "open_clip_config.json")
+MODULES = "modules.json"
+"""Describes a folder of sentence-transformers."""
+
+OF_A_MODEL = ("config.json", "open_clip_config.json", MODULES)
+"""Files of which a pretrained model's folder has one."""
 
 SourceKind = Literal["hub", "sentence-transformers", "export", "run", "pretrained"]
 """A name of the hub, of a run or a pretrained pair; a name of sentence-transformers; a folder that `limner export`
@@ -40,6 +44,6 @@ def kind_of(source: str | Path) -> SourceKind | None:
         return "export"
     if (path / RUN_FILE).exists():
         return "run"
-    if any((path / file).is_file() for file in _OF_A_PAIR):
+    if any((path / file).is_file() for file in OF_A_MODEL):
         return "pretrained"
     return None

@@ -30,8 +30,8 @@ class DualEncoderSettings(Settings):
 
     system: str
     """The published system."""
-    backbone: BackboneSettings
-    """The image CNN."""
+    backbone: BackboneSettings | None = None
+    """The image CNN; None for a network whose image encoder is of another kind, with settings of its own."""
     text: TextSettings
     """The text encoder."""
     dim: int = Field(ge=1)
@@ -63,7 +63,7 @@ class DualEncoderSettings(Settings):
         changes: dict[str, Any] = {}
         # a checkpoint's folder takes the place of a hub name: opening a trained
         # model needs neither a network nor the weights that it began with
-        if (backbone := folders.get("backbone")) is not None:
+        if (backbone := folders.get("backbone")) is not None and self.backbone is not None:
             changes["backbone"] = self.backbone.replace(auto_model=str(backbone))
         if (text := folders.get("text")) is not None:
             changes["text"] = self.text.with_folder(text)
@@ -76,7 +76,8 @@ class DualEncoderSettings(Settings):
         if self.hub_correction is None:
             del plain["hub_correction"]
         # the fingerprint is made of these and of the weights' values: with a path in them, one model would be two
-        return {**plain, "backbone": self.backbone.identity(), "text": self.text.identity()}
+        backbone = None if self.backbone is None else self.backbone.identity()
+        return {**plain, "backbone": backbone, "text": self.text.identity()}
 
 
 class DualEncoder(PartedNetwork):

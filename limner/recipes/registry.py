@@ -285,6 +285,10 @@ def get_recipe(name: str) -> "Recipe":
     """
     if name.endswith(".json"):
         return _read(Path(name))
+    if name.endswith((".yaml", ".yml", ".toml")):
+        raise SettingsError(
+            f"{name}: a recipe is a .json file; `limner recipes show RECIPE > mine.json` writes one to begin with"
+        )
     if name in RECIPES:
         return RECIPES[name].load()()
     # Only a name that is not limner's own is looked up among the installed packages.

@@ -78,13 +78,20 @@ def find_pictures(paths: Iterable[str | Path], exclude: Sequence[str] = ()) -> F
     path within that folder, with `*` and `?` as in a shell. Links stay as they are, so that a path is the one that the
     user knows.
 
-    Raises `DataError` for a path that does not exist and when there is no image at all.
+    Raises `DataError` for a path that does not exist, a picture in memory, and when there is no image at all.
     """
     found: dict[str, None] = {}
     left: Counter[str] = Counter()
     skipped: list[tuple[str, str]] = []
     passed: dict[str, str] = {}
-    given = [Path(path) for path in paths]
+    given = []
+    for path in paths:
+        if not isinstance(path, str | os.PathLike):
+            raise DataError(
+                f"index: paths of pictures were expected, got a {type(path).__name__}; save pictures in memory as "
+                "files, or index what encode_images of a loaded model gives for them (limner index --vectors)"
+            )
+        given.append(Path(path))
 
     def unlisted(error: OSError) -> None:
         skipped.append((str(error.filename), f"folder cannot be listed ({error.strerror})"))

@@ -1,7 +1,7 @@
 """A model by what names it, and the store that it indexes into: `open_source`.
 
-That of a run or an export is kept in a new store's folder, a pretrained pair of the hub is imported into it. Moving or
-copying the folder moves the model with the pictures' vectors; neither the hub nor the run is needed again.
+That of a run or an export is kept in a new store's folder, a pretrained model, of the hub or in a folder, is imported
+into it. Moving or copying the folder moves the model with the pictures' vectors; the source is not needed again.
 """
 
 from functools import partial
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from limner.errors import SettingsError, StoreError
 from limner.export.exported import ExportedModel
 from limner.inference.hub_runs import run_of_name
-from limner.inference.source import RUN_FILE, kind_of
+from limner.inference.source import MODULES, RUN_FILE, SENTENCE_TRANSFORMER, kind_of
 from limner.store.files import StoreFiles, has_store, store_for
 from limner.store.kept_model import as_stored, keep, load_source
 from limner.store.manifest import IN_STORE, MODEL_FOLDER, check_empty
@@ -35,7 +35,7 @@ def open_source(
     engine: "InferenceEngine" = "torch",
     precision: "Precision | None" = None,
 ) -> "tuple[TrainedModel | ExportedModel, StoreFiles]":
-    """Load the model of a run folder, a checkpoint, an export or `hf:ORG/NAME`, and open the store in a folder.
+    """Load a model of any kind (`limner.inference.source`) or a checkpoint, and open the store in a folder.
 
     A store that is not there is made, with the model in it unless `keep_model` is off; `regions` as `store_for` has it,
     the other arguments as `load_model`. A run computes in the store's arithmetic. Raises `SettingsError` for what does
@@ -49,17 +49,20 @@ def open_source(
             "an export is of one stage and arithmetic, and runs on the CPU by its own engine",
             {"--stage": stage, "--engine": engine != "torch", "--precision": precision, "--cpu": device},
         )
-    elif kind == "hub":
+    elif kind in ("hub", "pretrained", "sentence-transformers"):
         name = named.as_posix()
-        _expect_none("a model of the hub has no stages", {"--stage": stage})
+        what = "a model of the hub" if kind == "hub" else "a pretrained model"
+        _expect_none(f"{what} has no stages", {"--stage": stage})
         _expect_none(
-            "a model of the hub lies in the store; for a store without it index with a run on this machine: of a pair "
-            f"by `limner import {name} RUN`, of a run by `hf download`",
+            f"{what} lies in the store; for a store without it index with a run on this machine: of a pair by `limner "
+            f"import {name} RUN`, of a run of the hub by `hf download`",
             {"--no-model": not keep_model},
         )
-        run = run_for_store(name, folder)
+        if kind == "pretrained" and (named / MODULES).is_file():
+            name = SENTENCE_TRANSFORMER + name
+        run = run_for_store(name, folder) if kind == "hub" else None
         # a run is in the hub's cache, and used as one of this machine
-        named, pair = (_imported(name, folder), name) if run is None else (run, None)
+        named, pair = (_imported(name, folder), _called(name)) if run is None else (run, None)
     model = load_source(named, stage=stage, device=device, engine=engine, precision=precision)
     if pair is not None:
         _expect_source(model, pair, folder)
@@ -152,8 +155,16 @@ def run_for_store(source: str, folder: StorePath) -> Path | None:
     return run_of_name(source)
 
 
+def _called(source: str) -> str:
+    """How the run of a pretrained model names what it was imported from."""
+    from limner.inference.import_pair import source_name
+
+    name = source.removeprefix(SENTENCE_TRANSFORMER)
+    return source.removesuffix(name) + source_name(name)
+
+
 def _imported(source: str, folder: StorePath) -> Path:
-    """The run of a pretrained pair in its store's folder, imported there if there is no store yet.
+    """The run of a pretrained model in its store's folder, imported there if there is no store yet.
 
     An import that was interrupted is begun anew. Raises `StoreError` for a folder with anything else, and a store of
     another model; otherwise as `import_model`.
@@ -171,6 +182,7 @@ def _imported(source: str, folder: StorePath) -> Path:
                 f"{folder}: built with run {files.manifest.kept_from or files.run}, not with {source}; index with run "
                 f"{files.run}, or {source} into a new folder"
             )
+        _expect_older(source, files)
         return Path(files.run)
     from limner.inference.checkpoint import discard_part
     from limner.inference.import_model import import_model
@@ -186,8 +198,25 @@ def _imported(source: str, folder: StorePath) -> Path:
                 (model / name).unlink(missing_ok=True)
             discard_part(model / FILE)
     if not (model / RUN_FILE).is_file():
-        import_model(source, model)
+        there = folder.exists()
+        try:
+            import_model(source, model)
+        except BaseException:
+            if not there and folder.is_dir():
+                folder.rmdir()
+            raise
     return model
+
+
+def _expect_older(source: str, files: StoreFiles) -> None:
+    """Raise `StoreError` for a folder with a file that is newer than its model in the store: it may be another one."""
+    given, kept = Path(source.removeprefix(SENTENCE_TRANSFORMER)), Path(files.run) / RUN_FILE
+    newest = max((file.stat().st_mtime for file in given.rglob("*") if file.is_file()), default=0.0)
+    if kept.is_file() and newest > kept.stat().st_mtime:
+        raise StoreError(
+            f"{files.folder}: holds a model that {source} has newer files than; add with the one that it holds, "
+            f"`limner index {files.run} {files.folder} …`, or index into a new folder"
+        )
 
 
 def _expect_source(model: "TrainedModel | ExportedModel", source: str, folder: StorePath) -> None:

@@ -334,8 +334,8 @@ def index(
 ) -> IndexReport:
     """Add images to a store, which is made if it does not exist: `limner index` as a function.
 
-    - `model`: a model as `limner.load` returns it, a run folder, an export of one, or `hf:ORG/NAME` of the hub: a run,
-      or a pair that is imported into the store's folder; `store`: a folder, `s3://…`, or an open store.
+    - `model`: a model as `limner.load` returns it, a run folder, an export of one, `hf:ORG/NAME` of the hub, or the
+      folder of a pretrained model, which is imported into the store's; `store`: a folder, `s3://…`, or an open store.
     - `images`: files, and folders of them.
     - `data`: in place of `images` and `metadata`, a dataset or its FORMAT:PATH; its identities, metadata and sentences
       go into the store, too (`limner.search.index_dataset`). `split`: only the records of this split.
@@ -347,12 +347,15 @@ def index(
     """
     check_arguments(images is not None, data is not None, split is not None, metadata is not None)
     # before the model is loaded: a mistyped source is refused at once
-    dataset = open_dataset(data) if isinstance(data, str) else data
+    dataset = None if data is None else open_dataset(data)
     notes = read_metadata(metadata) if isinstance(metadata, str | Path) else metadata
     # and a store is not made before there is a picture for it
     found = None
     if images is not None:
-        found = find_pictures([images] if isinstance(images, str | Path) else images)
+        # Any: what is neither is told there
+        given: Any = images
+        several = isinstance(given, Iterable) and not isinstance(given, str | bytes)
+        found = find_pictures(given if several else [given])
     if isinstance(model, str | Path) and isinstance(store, str | StorePath):
         encoder: Encoder
         encoder, files = open_source(model, store_path(store), keep_model=keep_model)

@@ -33,7 +33,7 @@ _FORMAT = 3
 
 def cached_views(
     backbone: ImageEncoder,
-    described: BackboneSettings,
+    described: BackboneSettings | None,
     pictures: Pictures,
     views: int,
     *,
@@ -47,7 +47,7 @@ def cached_views(
 
     Their shape is (images, views, channels); with `until`, they are the maps that this layer of the backbone reads:
     (images, views, height, width, channels). `described` are the settings that the backbone was
-    built from. The key covers the weights that take part, the transform, the seed, the
+    built from, None for one of another package. The key covers the weights that take part, the transform, the seed, the
     arithmetic and the content of each file. An interrupted computation continues where it
     stopped. Raises `DataError` for a picture that is missing, or was changed meanwhile, and as `kept_array` does.
     """
@@ -124,7 +124,7 @@ def _encode(
 
 def _key(
     backbone: ImageEncoder,
-    described: BackboneSettings,
+    described: BackboneSettings | None,
     pictures: Pictures,
     views: int,
     seed: int,
@@ -139,7 +139,9 @@ def _key(
     described_settings = settings.model_dump_json(exclude={"test_scales"})
     digest = hashlib.sha256(f"{_FORMAT} {views} {seed} {precision} {described_settings}".encode())
     # Without the path of the weights: their values are hashed below.
-    digest.update(described.replace(weights=None).model_dump_json().encode())
+    # An image encoder of another package has settings that are not known here; torch writes down its layers.
+    settings_of = repr(backbone) if described is None else described.replace(weights=None).model_dump_json()
+    digest.update(settings_of.encode())
     # A pretrained network's own configuration: the same weights compute something else with another `hidden_act`.
     digest.update(json.dumps(backbone.files(), sort_keys=True).encode())
     # `startswith("")` is true of every name.

@@ -162,9 +162,9 @@ def _terms(recipe: Recipe, train: Dataset, started: TrainedModel | None) -> tupl
         ]
     else:
         vectors = recipe.vocabulary.vectors
+        backbone = recipe.model.backbone
         named = (
-            recipe.model.backbone.weights,
-            recipe.model.backbone.auto_model,
+            *(() if backbone is None else (backbone.weights, backbone.auto_model)),
             # not every text encoder can come pretrained
             getattr(recipe.model.text, "model", None),
             getattr(getattr(recipe.model.text, "bert", None), "model", None),

@@ -19,8 +19,10 @@ from limner.inference.provenance import versions
 from limner.inference.run_file import read_listing
 from limner.inference.source import RUN_FILE, STATE_FILE
 from limner.models.adapters import merged_state
+from limner.plugins import package_of
 from limner.training.origin import origin_of
 from limner.training.prepare import Prepared
+from limner.training.recipe import Recipe
 from limner.training.state import Progress, StageBest, first_difference, in_full
 
 
@@ -105,9 +107,23 @@ def _write_network(path: Path, data: Prepared, selected: dict[str, Any]) -> str:
         "versions": versions(),
     }
     learnt = learnt_tensors(data.train_pictures.digests(), data.val_pictures.digests(), data.learnt_before)
+    if packages := _packages(recipe):
+        description["packages"] = packages
     # Without adapters: who loads a run need not know how it was trained.
     tensors = {**merged_state(model), **tokenizer_tensors(data.tokenizer), **learnt}
     return write_checkpoint(path, tensors, description)
+
+
+def _packages(recipe: Recipe) -> dict[str, str]:
+    """By what a recipe has of other packages, the package with its version."""
+    losses = [loss for stage in recipe.stages for loss in stage.losses]
+    found = {
+        f"encoder {recipe.model.system}": package_of(
+            "limner.encoders", recipe.model.system, type(recipe.model)
+        ),
+        **{f"loss {loss.kind}": package_of("limner.losses", loss.kind, type(loss)) for loss in losses},
+    }
+    return {name: package for name, package in found.items() if package is not None}
 
 
 def write_run_file(out: Path, data: Prepared, progress: Progress) -> None:

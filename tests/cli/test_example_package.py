@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from limner.data.records import Dataset
+from limner.inference.checkpoint import read_description
 from tests.cli.command import Limner, refused
 from tests.installed import EXAMPLE, install_example
 
@@ -36,9 +37,32 @@ def test_the_example_is_listed_trained_evaluated_and_searched(
     assert done.code == 0, done.err
     log = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert log[-1]["in-batch"] < log[0]["in-batch"], "the example's loss is what is learnt"
-    assert limner("evaluate", run, "--data", data, "--cpu").code == 0
+    report = json.loads(
+        limner("evaluate", run, "--data", data, "--measures", "R@1 within@5", "--cpu", "--json").out
+    )
+    assert set(report["text_to_image"]) == {"R@1", "within@5"}
     assert limner("index", run, store, toys.records[0].image.parent, "--cpu").code == 0
     assert limner("search", store, "a red square", "--cpu").code == 0
+
+
+def test_an_image_encoder_of_ones_own(limner: Limner, data: str, toys: Dataset, tmp_path: Path) -> None:
+    """Trained as a whole, and held fixed with its features cached; nothing of limner's CNNs is cited."""
+    typed = ("train", "mean-words", "--data", data, "--cpu", "--set", 'model={"system": "patches"}')
+    runs = {frozen: tmp_path / f"run-{frozen}" for frozen in ("[]", '["backbone"]')}
+    for frozen, run in runs.items():
+        done = limner(*typed, "--out", run, "--set", f"stages.stage-1.frozen={frozen}")
+        assert done.code == 0, done.err
+        described = read_description(run / "stage-1.safetensors")
+        assert described["model"]["backbone"] is None
+        assert described["packages"]["encoder patches"] == "limner-example 1.0"
+        assert limner("evaluate", run, "--data", data, "--cpu").code == 0
+    cited = json.loads(limner("cite", run, "--json").out)
+    assert {work["role"] for work in cited} == {"software"}
+    cited = json.loads(limner("cite", "mean-words", "--json").out)
+    assert {work["role"] for work in cited} == {"software", "network"}
+    store = tmp_path / "store"
+    assert limner("index", run, store, toys.records[0].image.parent, "--cpu").code == 0
+    assert limner("search", store, "a red square", "--k", "2", "--cpu").code == 0
 
 
 def test_settings_of_the_example_are_settings_like_others(limner: Limner, data: str) -> None:
@@ -71,6 +95,26 @@ def test_without_the_package_its_names_are_unknown(
     monkeypatch.undo()
     refused(limner("recipes", "show", tmp_path / "mine.json"), "mine.json: .*system")
     refused(limner("recipes", "show", "mean-words"), "unknown recipe 'mean-words'")
+
+
+def test_a_run_without_its_package_names_it(
+    limner: Limner, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, own = tmp_path / "run", tmp_path / "own"
+    done = limner("train", "mean-words", "--data", data, "--out", run, "--cpu")
+    assert done.code == 0, done.err
+    said = {"encoder mean-words": "limner-example 1.0", "loss in-batch": "limner-example 1.0"}
+    assert read_description(run / "stage-1.safetensors")["packages"] == said
+    done = limner("push", run, own, "--accept-terms")
+    assert done.code == 0, done.err
+    card = (own / "README.md").read_text(encoding="utf-8")
+    assert "Beside limner it needs limner-example 1.0, for its encoder mean-words." in card
+    monkeypatch.undo()
+    for folder in (run, own):
+        refused(
+            limner("evaluate", folder, "--data", data),
+            r"encoder 'mean-words' is of limner-example 1\.0, which is not here.*install it beside limner",
+        )
 
 
 def test_the_guide_shows_the_example_as_it_is() -> None:

@@ -85,6 +85,9 @@ def test_mistakes_with_runs(limner: Limner, toy_run: Path, pictures: Path, tmp_p
     data = ("--data", f"folder:{pictures}")
     refused(limner("evaluate", tmp_path, *data), "no trained run here")
     refused(limner("index", tmp_path / "none", tmp_path / "store", pictures), "no trained run here")
+    for other in ("mine.yaml", "mine.yml", "mine.toml"):
+        said = rf"{other}: a recipe is a \.json file; `limner recipes show RECIPE > mine\.json` writes one"
+        refused(limner("train", other, *data, "--out", tmp_path / "run"), said)
     refused(
         limner("evaluate", toy_run, *data, "--split", "dev"), "no picture in split 'dev'; splits here: train"
     )

@@ -162,7 +162,7 @@ def test_every_recipe_names_data_that_has_terms(name: str) -> None:
 def test_weights_that_recipes_name_have_terms() -> None:
     for name in RECIPES:
         recipe = get_recipe(name)
-        for weights in (recipe.model.backbone.weights, getattr(recipe.model.text, "model", None)):
+        for weights in (recipe.model.backbone.weights, getattr(recipe.model.text, "model", None)):  # type: ignore[union-attr]
             assert weights is None or weight_terms(weights).checked.startswith("2026-"), (name, weights)
     for model in KNOWN:
         assert weight_terms(f"hf:{model.name}").licence in (model.licence, "unknown")

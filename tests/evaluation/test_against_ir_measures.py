@@ -12,6 +12,7 @@ from limner.evaluation.measures import (
     Matches,
     MeanAveragePrecision,
     MeanRank,
+    MeanReciprocalRank,
     Measure,
     NormalisedGainAt,
     PrecisionAt,
@@ -27,6 +28,7 @@ SAME: list[tuple[Measure, ir_measures.Measure]] = [
     *((NormalisedGainAt(k), nDCG @ k) for k in (1, 5, 50)),
     (MeanAveragePrecision(), AP),
     (RPrecision(), Rprec),
+    (MeanReciprocalRank(), RR),
 ]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import limner
 from limner.errors import DataError
 from limner.evaluation.arrays import Results, read_results
 from limner.evaluation.names import parse_measures
@@ -222,3 +223,34 @@ def test_rows_without_a_direction_are_refused() -> None:
         rows[1] = value
         with pytest.raises(DataError, match=message):
             Results(np.arange(3), np.arange(3), rows, rows).unit()
+
+
+@pytest.mark.parametrize("kind", [list, np.array, tuple], ids=["list", "array", "tuple"])
+@pytest.mark.parametrize(
+    ("of_images", "of_sentences", "said"),
+    [
+        ([5, 7], [7, 5], None),
+        (["a", "b"], ["b", "a"], None),
+        ([5, 7], ["7", "5"], "text on both sides or integers on both"),
+        ([[5], [7]], [7, 5], "'image_groups' must have one axis of integers or text, got int64 of shape"),
+        ([5, 7], [7.0, 5.0], "'sentence_groups' must have one axis of integers or text, got float64"),
+        ([True, False], [7, 5], "'image_groups' must have one axis of integers or text, got bool"),
+    ],
+)
+def test_results_take_the_groups_that_a_file_may_have(
+    tmp_path: Path, kind: Any, of_images: list[Any], of_sentences: list[Any], said: str | None
+) -> None:
+    """As `limner score` of the same arrays: refused alike, or with the same figures."""
+    file = tmp_path / "results.npz"
+    scores = np.array([[0.1, 0.9], [0.8, 0.2]])
+    np.savez(file, scores=scores, image_groups=np.array(of_images), sentence_groups=np.array(of_sentences))
+
+    def in_memory() -> Results:
+        return Results(kind(of_images), kind(of_sentences), scores=scores)
+
+    for made in (in_memory, lambda: read_results(file)):
+        if said is None:
+            assert limner.evaluate(made(), measures="R@1").text_to_image == {"R@1": 100.0}
+        else:
+            with pytest.raises(DataError, match=said):
+                made()

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from limner.errors import SettingsError
@@ -5,6 +7,7 @@ from limner.evaluation.curves import CURVES
 from limner.evaluation.measures import NAMED, OF_K, RecallAt
 from limner.evaluation.names import AnyMeasure, parse_measure, parse_measures
 from limner.evaluation.scores import Overlap
+from tests.installed import install
 
 
 @pytest.mark.parametrize(
@@ -34,6 +37,29 @@ def test_unknown_names_are_refused(name: str, hint: str) -> None:
         parse_measure(name)
     assert hint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "asked", "said"),
+    [
+        ("class Made:\n def __init__(self, k): pass", "made@5", "is no measure that prints as its name"),
+        ("Made = 3", "made", "is no measure that prints as its name"),
+        ("from limner.evaluation.measures import MeanRank\nMade = MeanRank()", "made", "prints as its name"),
+        ("1 / 0", "made", "ZeroDivisionError"),
+        ("Made = 3", "xyz", "known: .*, made"),
+        ("Made = 3", "made@0", "unknown measure 'made@0'"),
+    ],
+)
+def test_what_another_package_names_a_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, asked: str, said: str
+) -> None:
+    install(
+        tmp_path, monkeypatch, "theirs", "[limner.measures]\nmade = theirs:Made\nR@1 = theirs:Made\n", code
+    )
+    with pytest.raises(SettingsError, match=said):
+        parse_measure(asked)
+    # a package cannot replace one of limner's own
+    assert parse_measure("R@1") == RecallAt(1)
 
 
 def test_lists_of_names() -> None:

@@ -1,8 +1,12 @@
+import io
 import json
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+import limner
+from limner.evaluation.arrays import Results
 from limner.evaluation.report import LanguageReport, Report, render
 
 
@@ -125,3 +129,12 @@ def test_the_table_says_what_towers_had_seen_before() -> None:
     shown = " ".join(text(report(provenance={"seen_before": lines})).split())
     assert all(f"seen before by {line}" in shown for line in lines)
     assert "seen before" not in text(report())
+
+
+def test_the_rsum_of_papers_stands_below_the_table() -> None:
+    results = Results([5, 7], [7, 5, 5], scores=np.array([[0.1, 0.9, 0.2], [0.8, 0.2, 0.1]]))
+    report = limner.evaluate(results, measures="rsum mAP")
+    written = io.StringIO()
+    Console(width=200, file=written).print(render(report))
+    total = report.image_to_text["rsum"] + report.text_to_image["rsum"]
+    assert f"rsum of both directions: {total:.1f}" in " ".join(written.getvalue().split())

@@ -54,7 +54,7 @@ def _without_semantic_attention() -> Recipe:
 def _hgan_of_several_places() -> Recipe:
     # a map of one place would make regions equal, and which of them are selected would be open
     recipe = toy.toy_hgan()
-    backbone = recipe.model.backbone.replace(last_stride=1)
+    backbone = recipe.model.backbone.replace(last_stride=1)  # type: ignore[union-attr]
     images = recipe.images.replace(resize=(64, 64), crop=(64, 64))
     return recipe.replace(model=recipe.model.replace(backbone=backbone), images=images)
 

@@ -39,6 +39,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
 
 
+def test_equal_contents_are_equal_bytes(tmp_path: Path) -> None:
+    """safetensors has the two texts of a header in another order each time: one of twelve files differs, or more."""
+    told = {**DESCRIPTION, "odd": '\x00\x1f\x7f"\\/\u2028 größe 犬 😀 \ud800'}
+    for turn in range(12):
+        # in which order tensors were gathered is not in the file, either
+        tensors = dict(sorted(TENSORS.items(), reverse=turn % 2 == 1))
+        write_checkpoint(tmp_path / f"{turn}.safetensors", tensors, told)
+    assert len({file.read_bytes() for file in tmp_path.iterdir()}) == 1
+    assert read_checkpoint(tmp_path / "0.safetensors")[1] == {"format": FORMAT, **told}
+
+
 @pytest.mark.parametrize("at_once", [1 << 22, 6, 1])
 def test_rows_of_a_tensor_are_those_of_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int

@@ -76,6 +76,7 @@ def test_only_the_listing_and_the_checkpoint_are_fetched(
         return str(published / file)
 
     monkeypatch.setattr(hub, "hf_hub_download", fetch)
+    monkeypatch.setattr("limner.inference.hub_runs._answers", lambda _: True)
     limner.load(NAME, device="cpu")
     # the checkpoint of the commit of this listing: a branch may move in between
     assert asked == [("run.json", None), ("model.safetensors", published.name)]
@@ -116,6 +117,7 @@ def test_a_repository_without_a_run_says_what_to_do(monkeypatch: pytest.MonkeyPa
         raise EntryNotFoundError
 
     monkeypatch.setattr(hub, "hf_hub_download", fetch)
+    monkeypatch.setattr("limner.inference.hub_runs._answers", lambda _: True)
     assert find_hub_run("hf:openai/clip") is None
     with pytest.raises(CheckpointError, match=r"holds no run of limner .*`limner import hf:openai/clip RUN`"):
         limner.load("hf:openai/clip")

@@ -326,7 +326,7 @@ def test_a_name_of_the_hub_that_is_not_in_the_cache(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     # the hub's library has read the variable when it was imported, and would ask twelve times
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(CheckpointError, match="not in the local cache and HF_HUB_OFFLINE is set") as caught:
+    with pytest.raises(CheckpointError, match="not in the local cache, and HF_HUB_OFFLINE is set") as caught:
         import_model("hf:nobody/none-such", tmp_path / "run")
     assert "\n" not in str(caught.value)
 

@@ -177,7 +177,7 @@ def test_training_names_a_tower_by_its_content(
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     monkeypatch.setattr(known, "_FILES", {digest: (weights.stat().st_size, MINILM)})
     named = recipe.replace(
-        model=recipe.model.replace(backbone=recipe.model.backbone.replace(weights=str(weights)))
+        model=recipe.model.replace(backbone=recipe.model.backbone.replace(weights=str(weights)))  # type: ignore[union-attr]
     )
     terms = prepare(named, toys.split("train"), toys.split("val")).terms
     assert [one["name"] for one in terms][-1] == "all-MiniLM-L6-v2"

@@ -154,7 +154,7 @@ def test_settings_are_put_where_they_say() -> None:
     first, second = recipe.stages
     assert (recipe.seed, first.epochs) == (5, 3)
     assert second.loss(Ranking) == Ranking(margin=0.2)
-    assert recipe.model.backbone.weights == "a=b.pth"
+    assert recipe.model.backbone.weights == "a=b.pth"  # type: ignore[union-attr]
     assert recipe.vocabulary.vectors == "captions"
     assert first.optimiser.multipliers == {"words": 0.5, "text": 2}
     assert (recipe.images.resize, recipe.images.crop) == ((300, 200), (200, 200))

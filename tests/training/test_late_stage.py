@@ -21,7 +21,13 @@ from limner.training.prepare import prepare
 from limner.training.recipe import Recipe
 from tests import towers
 from tests.toy import toy_late, toy_recipe
-from tests.training.interrupted import in_two_processes, killed_and_resumed, same_run, stopped_and_resumed
+from tests.training.interrupted import (
+    in_two_processes,
+    killed_and_resumed,
+    same_numbers,
+    same_run,
+    stopped_and_resumed,
+)
 
 pytest.importorskip("transformers")
 
@@ -135,7 +141,7 @@ def test_it_goes_with_what_towers_are_tuned_by(
     assert towers_moved == ("frozen" not in changes)
     if "checkpointing" in changes:
         plain = trained(toys, of_pair(pair, {"dim": 8}), tmp_path / "plain")
-        same_run(plain, out)
+        same_numbers(plain, out)
 
 
 def test_two_processes(toys: Dataset, pair: Path, tmp_path: Path) -> None:

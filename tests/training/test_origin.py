@@ -84,14 +84,14 @@ def test_a_later_checkpoint_of_a_training_from_another_start(
 
 def weights(file: Path, seed: int) -> Path:
     torch.manual_seed(seed)
-    backbone = build_backbone(toy_recipe().model.backbone)
+    backbone = build_backbone(toy_recipe().model.backbone)  # type: ignore[arg-type]
     save_file({name: tensor.contiguous() for name, tensor in backbone.state_dict().items()}, file)
     return file
 
 
 def with_weights(file: Path | None, classes: int | None) -> Recipe:
     recipe = short(toy_recipe())
-    backbone = recipe.model.backbone.replace(weights=None if file is None else str(file))
+    backbone = recipe.model.backbone.replace(weights=None if file is None else str(file))  # type: ignore[union-attr]
     return recipe.replace(classes=classes, model=recipe.model.replace(backbone=backbone))
 
 

@@ -42,7 +42,7 @@ def in_toy_size(recipe: Recipe) -> Recipe:
         small |= {"model": None, "width": 8, "layers": 1, "heads": 2, "states": (-1,)}
     else:
         small |= {"width": 1 / 32}
-    backbone = recipe.model.backbone.replace(weights=None, width=0.125)
+    backbone = recipe.model.backbone.replace(weights=None, width=0.125)  # type: ignore[union-attr]
     return recipe.replace(
         model=recipe.model.replace(backbone=backbone, text=text.replace(**small), dim=8),
         images=ImageSettings(resize=(36, 36), crop=(32, 32)),

@@ -72,9 +72,9 @@ def test_pretrained_weights_have_their_terms(toys: Dataset, tmp_path: Path) -> N
     from limner.models.image.build import build_backbone
 
     settings = toy_recipe().model.backbone
-    save_file(build_backbone(settings).state_dict(), file)
+    save_file(build_backbone(settings).state_dict(), file)  # type: ignore[arg-type]
     recipe = toy_recipe()
-    model = recipe.model.replace(backbone=settings.replace(weights=str(file)))
+    model = recipe.model.replace(backbone=settings.replace(weights=str(file)))  # type: ignore[union-attr]
     terms = prepare(recipe.replace(model=model), toys.split("train"), toys.split("val")).terms
     assert [one["name"] for one in terms] == ["unknown", "weights from mine.safetensors"]
     assert str(tmp_path) not in json.dumps(terms)

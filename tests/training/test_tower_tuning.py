@@ -15,7 +15,7 @@ from limner.training.loop import train
 from limner.training.recipe import Recipe
 from tests import towers
 from tests.toy import toy_recipe
-from tests.training.interrupted import same_run, stopped_and_resumed
+from tests.training.interrupted import same_numbers, same_run, stopped_and_resumed
 from tests.training.test_chunks import with_pieces
 
 pytest.importorskip("transformers")
@@ -47,13 +47,13 @@ def test_checkpointing_changes_no_bit(toys: Dataset, pair: Path, tmp_path: Path,
     """Also within chunks, which are checkpoints themselves."""
     for name, on in (("plain", False), ("checkpointed", True)):
         trained(toys, of_pair(pair, checkpointing=on, chunk=chunk), tmp_path / name)
-    same_run(tmp_path / "plain", tmp_path / "checkpointed")
+    same_numbers(tmp_path / "plain", tmp_path / "checkpointed")
 
 
 def test_checkpointing_changes_no_bit_with_dropout(toys: Dataset, tmp_path: Path) -> None:
     for name, on in (("plain", False), ("checkpointed", True)):
         trained(toys, with_pieces(checkpointing=on), tmp_path / name)
-    same_run(tmp_path / "plain", tmp_path / "checkpointed")
+    same_numbers(tmp_path / "plain", tmp_path / "checkpointed")
 
 
 def moves(pair: Path, run: Path) -> dict[str, float]:

@@ -32,14 +32,22 @@ Reader = Callable[[Path, str], Dataset]
 """Takes an existing folder or annotation file and the source as typed."""
 
 
-def open_dataset(source: str) -> Dataset:
-    """Read a dataset from `FORMAT:PATH`; PATH is its folder or the annotation file itself.
+def open_dataset(source: str | Dataset) -> Dataset:
+    """Read a dataset from `FORMAT:PATH`; PATH is its folder or the annotation file itself. A `Dataset` is returned.
 
     `#seed=S`, `#fold=K/N` or `#draw=S/VAL/TEST` behind it replaces the splits, see `draw_splits`; `#noise=SHARE` or
     `#noise=SHARE/SEED` behind that makes so many training sentences wrong, see `add_noise`. Raises `DataError`
     for an unknown format (with the nearest name), a bare path (with the format that its files suggest), a path that
-    does not exist, and whatever the format's reader refuses.
+    does not exist, whatever the format's reader refuses, and what is neither a text nor a `Dataset` of limner's.
     """
+    if isinstance(source, Dataset):
+        return source
+    if not isinstance(source, str):
+        kind = f"{type(source).__module__}.{type(source).__qualname__}"
+        raise DataError(
+            f"a dataset as FORMAT:PATH or limner.Dataset was expected, got {kind}; a datasets.Dataset is read from "
+            "its to_parquet(FILE), as parquet:FILE, pictures in memory when they are saved (docs/data-formats.md)"
+        )
     name, colon, rest = source.partition(":")
     # A single letter before the colon is a Windows drive.
     if not colon or len(name) < 2 or "/" in name or "\\" in name:

@@ -2,7 +2,15 @@
 
 from limner.models.image.auto import AutoEncoder, load_auto
 from limner.models.image.build import BackboneName, BackboneSettings, build_backbone
-from limner.models.image.encoder import IMAGENET, LAST_MAP, TENSORFLOW, ImageEncoder, Normalisation, folded
+from limner.models.image.encoder import (
+    IMAGENET,
+    LAST_MAP,
+    TENSORFLOW,
+    ImageEncoder,
+    Layer,
+    Normalisation,
+    folded,
+)
 from limner.models.image.googlenet import GoogLeNet
 from limner.models.image.mobilenet import MobileNetV2
 from limner.models.image.resnet import ResNet
@@ -19,6 +27,7 @@ __all__ = [
     "BackboneSettings",
     "GoogLeNet",
     "ImageEncoder",
+    "Layer",
     "MobileNetV2",
     "Normalisation",
     "ResNet",
