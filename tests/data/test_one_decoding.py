@@ -87,9 +87,10 @@ def test_the_pixels_are_those_of_pillow_alone(data: bytes, asked: ImageSettings)
 
 @settings(max_examples=100)
 @given(jpegs(), st.data())
-def test_a_file_that_is_cut_off_is_refused_alike(data: bytes, draw: st.DataObject) -> None:
+def test_a_file_that_is_cut_off_is_read_or_refused_alike(data: bytes, draw: st.DataObject) -> None:
     part = data[: draw.draw(st.integers(0, len(data) - 1))]
-    said: set[object] = set()
+    whole = load(data, ImageSettings()).tobytes()
+    said: set[str | bytes] = set()
     for source, name in ((part, "photo"), (PictureBytes(part, "photo"), None)):
         try:
             said.add(load(source, ImageSettings(), name=name).tobytes())
@@ -97,10 +98,16 @@ def test_a_file_that_is_cut_off_is_refused_alike(data: bytes, draw: st.DataObjec
             said.add(str(error))
     assert len(said) == 1
     try:
-        expected: object = plain(part, ImageSettings()).tobytes()
+        expected: bytes | None = plain(part, ImageSettings()).tobytes()
     except Exception:
         expected = None
-    assert isinstance(said.pop(), str) if expected is None else said == {expected}
+    # of what Pillow refuses the end alone may lack
+    (outcome,) = said
+    assert (
+        outcome == expected
+        if expected is not None
+        else isinstance(outcome, str) or len(outcome) == len(whole)
+    )
 
 
 @settings(max_examples=100)
