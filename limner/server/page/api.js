@@ -132,10 +132,11 @@ export function dropPicture(kind, id) {
 
 /** Shows a picture in an <img>; resolves to whether it could be had. */
 export async function showPicture(image, kind, id) {
-  image.dataset.shows = `${kind}/${id}`;
+  const shows = (image.dataset.shows = `${kind}/${id}`);
+  image.dataset.awaited = ""; // its place is seen, its alternative text not yet
   try {
     const url = await pictureUrl(kind, id);
-    if (image.dataset.shows !== `${kind}/${id}`) return false;
+    if (image.dataset.shows !== shows) return false;
     return await new Promise((resolve) => {
       image.onload = () => resolve(true);
       image.onerror = () => resolve(false);
@@ -143,5 +144,7 @@ export async function showPicture(image, kind, id) {
     });
   } catch {
     return false;
+  } finally {
+    if (image.dataset.shows === shows) delete image.dataset.awaited;
   }
 }

@@ -34,7 +34,7 @@ import { startKeys } from "./keys.js";
 import { t, translate } from "./language.js";
 import { firstHits, goOn, PART } from "./list.js";
 import { hideList, sayAwaited, sayChoices, sayList, sayStock, sayStore } from "./list-told.js";
-import { forgetMany, showRows, startMany } from "./many.js";
+import { forgetMany, restoreMany, showRows, startMany } from "./many.js";
 import {
   clearMarks,
   dropMarks,
@@ -166,6 +166,7 @@ function showMany() {
   document.body.dataset.state = "many";
   document.title = `${t("manyTitle")} · limner`;
   byId("notice").replaceChildren();
+  restoreMany();
   byId("many-text").focus();
 }
 

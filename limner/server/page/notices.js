@@ -77,13 +77,19 @@ export function noGoodMatch(answer) {
   );
 }
 
+const MOST = 10; // words of a query that are named
+const some = (words) => {
+  const named = words.slice(0, MOST).join(", ");
+  return words.length > MOST ? t("andMore", { named, n: words.length - MOST }) : named;
+};
+
 /** Words of the query that the model searched without. */
 export const leftOut = (words) =>
-  notice("quiet", t("unknownTitle"), line(t("unknownDetail", { words: words.join(", ") })));
+  notice("quiet", t("unknownTitle"), line(t("unknownDetail", { words: some(words) })));
 
 /** Words at the end of a query that is longer than the model reads. */
 export const cutOff = (words) =>
-  notice("quiet", t("unreadTitle"), line(t("unreadDetail", { words: words.join(", ") })));
+  notice("quiet", t("unreadTitle"), line(t("unreadDetail", { words: some(words) })));
 
 /** Words that were left out, and without which the text says the opposite. */
 const turned = (words) => notice("quiet", t("turnedTitle"), line(t("turnedDetail", { words: words.map((word) => `“${word}”`).join(", ") })));
