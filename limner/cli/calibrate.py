@@ -6,6 +6,7 @@ from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, store_folder
+from limner.counted import counted
 from limner.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _of_store(
     made = found.calibration
     out.print(_table(str(store.folder), "by cross-validation", made.images, made.threshold, made.reliability))
     if found.left_out:
-        err.print(f"{found.left_out:,} sentences of the splits train and test took no part")
+        err.print(f"{counted(found.left_out, 'sentences')} of the splits train and test took no part")
     if made.remark is not None:
         err.print(made.remark)
     write_store_calibration(store, made)
@@ -180,7 +181,7 @@ def _table(
     from rich.text import Text
 
     table = Table(
-        title=Text(f"first hits of {gallery:,} pictures · {split}, {how}"),
+        title=Text(f"first hits of {counted(gallery, 'pictures')} · {split}, {how}"),
         caption=Text("* as first hits where the right pictures are taken out of the gallery"),
         caption_justify="left",
     )

@@ -22,6 +22,7 @@ from limner.cli.options import (
     StoreFolder,
     device,
 )
+from limner.counted import counted
 from limner.errors import SettingsError
 from limner.store_reports import IndexReport, SentencesReport
 from limner.text_files import text_lines
@@ -206,7 +207,7 @@ def index_sentences_command(
     count = len(opened)
     _say_left_out(summary)
     out.print(
-        f"{store}: {count} sentences; {summary.added} added, {summary.unchanged} unchanged, "
+        f"{store}: {counted(count, 'sentences')}; {summary.added} added, {summary.unchanged} unchanged, "
         f"{len(summary.unknown)} left out, {summary.removed} removed"
     )
     return SentencesIndexed(store=str(store), sentences=count, **dict(summary))
@@ -266,7 +267,7 @@ def reindex_command(
     if summary.others and delete:
         out.print(f"{summary.others} deleted that {store} does not hold")
     elif summary.others:
-        err.print(f"{summary.others} pictures of {new} are not in {store}; --delete takes them out")
+        err.print(f"{counted(summary.others, 'pictures')} of {new} not in {store}; --delete takes them out")
     return told
 
 
@@ -284,7 +285,7 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
     if sentences is not None:
         _say_left_out(sentences)
     out.print(
-        f"{folder}: {len(store)} pictures; {summary.added} added, {summary.updated} updated, "
+        f"{folder}: {counted(len(store), 'pictures')}; {summary.added} added, {summary.updated} updated, "
         f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped{_passed_over(summary)}"
     )
     if summary.moved:
@@ -295,7 +296,8 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
         out.print(f"removed, since the file of another picture lies in their place: {summary.replaced}")
     if summary.forgotten:
         out.print(
-            f"{summary.forgotten} sentences removed: the files of their pictures are of other identities now"
+            f"{counted(summary.forgotten, 'sentences')} removed: the files of their pictures are of other "
+            f"identities now"
         )
     if sentences is not None:
         out.print(
@@ -328,4 +330,4 @@ def _say_left_out(report: SentencesReport) -> None:
     for text in report.unknown[:_SHOWN]:
         err.print(f"left out, the model knows no word of it: {text[:120]}")
     if report.cut:
-        err.print(f"{report.cut} sentences are longer than the model reads, and lost their end")
+        err.print(f"{counted(report.cut, 'sentences')} lost the end, being longer than the model reads")

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from limner.conditions import Condition
+from limner.counted import counted
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
@@ -83,7 +84,8 @@ class Store:
         self.files: StoreFiles = engine.files
 
     def __repr__(self) -> str:
-        return f"Store({str(self.files.folder)!r}, {len(self)} pictures, model {self.files.fingerprint[:12]})"
+        model = self.files.fingerprint[:12]
+        return f"Store({str(self.files.folder)!r}, {counted(len(self), 'pictures')}, model {model})"
 
     def __len__(self) -> int:
         return len(self.files)
