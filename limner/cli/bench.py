@@ -151,7 +151,7 @@ def _say_what_is_not_read(report: "PairReport") -> None:
     if learnt.get("selected_on"):
         err.print(
             f"the run was selected on {counted(learnt['selected_on'], 'pictures', of=learnt['images'])} "
-            f"here; its epoch was "
+            "here; its epoch was "
             "chosen by them"
         )
     # a run of embeddings says nothing of its training at all

@@ -248,7 +248,7 @@ def _say_what_was_learnt(learnt: Mapping[str, Any] | None, known: bool, split: s
             if learnt[kind] and split not in ("train", "val"):
                 err.print(
                     f"the run {what} {counted(learnt[kind], 'pictures', of=learnt['images'])} here, which "
-                    f"the set has in its "
+                    "the set has in its "
                     "training splits, too; `limner data check` lists them"
                 )
     if not known:

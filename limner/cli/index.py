@@ -296,8 +296,7 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
         out.print(f"removed, since the file of another picture lies in their place: {summary.replaced}")
     if summary.forgotten:
         out.print(
-            f"{counted(summary.forgotten, 'sentences')} removed: the files of their pictures are of other "
-            f"identities now"
+            f"{counted(summary.forgotten, 'sentences')} removed: files of their pictures have other identities"
         )
     if sentences is not None:
         out.print(
@@ -320,9 +319,8 @@ def _passed_over(summary: IndexReport) -> str:
     if (step := hint(passed)) is not None:
         err.print(step)
     left = ", ".join(f"{count:,} {name}" for name, count in summary.left_out.items())
-    return (f", {sum(passed.values())} passed over ({told(passed)})" if passed else "") + (
-        f", left out: {left}" if left else ""
-    )
+    over = f", {sum(passed.values())} passed over ({told(passed)})" if passed else ""
+    return over + (f", left out: {left}" if left else "")
 
 
 def _say_left_out(report: SentencesReport) -> None:

@@ -80,7 +80,7 @@ def site_command(
     if report.without_full:
         err.print(
             f"{out_folder}: {counted(report.without_full, 'pictures')} with a thumbnail alone; gone or "
-            f"changed since they were indexed"
+            "changed since they were indexed"
         )
     out.print(
         f"next: python -m http.server --bind 127.0.0.1 --directory {out_folder}, then http://127.0.0.1:8000"

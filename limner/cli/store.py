@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -132,9 +132,8 @@ def delete_command(
         reason = doubt(gone, len(every))
         if reason and not dry_run and not yes:
             raise SettingsError(
-                f"{store}: would delete {counted(len(gone), 'pictures', of=len(entries))}, but {reason}, "
-                f"as if its disk "
-                "were away; look by --dry-run, and add --yes if these files are gone for good"
+                f"{store}: would delete {counted(len(gone), 'pictures', of=len(entries))}, but {reason}, as if "
+                "its disk were away; look by --dry-run, and add --yes if these files are gone for good"
             )
         doomed.update(gone)
     whole = [entry for entry in entries if doomed.issuperset(entry.paths)]
@@ -296,8 +295,7 @@ def export_command(
     with counting("pictures") as progress:
         report = export_store(store, exported, to, progress=progress)
     out.print(
-        f"{exported}: {counted(report.pictures, 'pictures')} and "
-        f"{counted(report.sentences, 'sentences')}, width {report.dim}, "
+        f"{exported}: {_held(report)}, width {report.dim}, "
         f"{report.bytes / 1e6:.1f} MB; model {report.fingerprint[:12]}"
     )
     return report
@@ -367,16 +365,11 @@ def _print_repair(store: Path, report: Repair) -> None:
         out.print(f"not repaired: {text}")
     if report.applied:
         again = "; index the folders of this store again" if report.loses else ""
-        out.print(
-            f"{store}: {counted(report.pictures, 'pictures')} and "
-            f"{counted(report.sentences, 'sentences')}, {len(report.repaired)} encoded "
-            f"again{again}"
-        )
+        out.print(f"{store}: {_held(report)}, {len(report.repaired)} encoded again{again}")
     else:
         out.print(
             f"{store}: nothing was changed, since not all can be restored. Put back the store's files from a copy, or "
-            f"repair with --accept-loss, which keeps {counted(report.pictures, 'pictures')} and "
-            f"{counted(report.sentences, 'sentences')}, and "
+            f"repair with --accept-loss, which keeps {_held(report)}, and "
             "index the folders again"
         )
 
@@ -396,6 +389,10 @@ def compact_command(store: StoreFolder) -> Compacted:
         f"{store}: {counted(len(opened), 'pictures')}, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB"
     )
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
+
+
+def _held(report: Any) -> str:
+    return f"{counted(report.pictures, 'pictures')} and {counted(report.sentences, 'sentences')}"
 
 
 def _erasable_log(file: Path) -> "ErasableLog":
@@ -428,8 +425,7 @@ def _print_unknown(store: object, report: ErasureReport, shown: int = 20) -> Non
     if report.naming:
         more, keys = len(report.naming) - shown, "".join(f" --id {key}" for key in report.naming[:shown])
         out.print(
-            f"{counted(len(report.naming), 'sentences')} left with an identity that no picture has any "
-            f"more; this erases "
+            f"{counted(len(report.naming), 'sentences')} left with an identity that no picture has; this erases "
             f"them: limner store erase {shlex.quote(str(store))}{keys}"
             + (f" ({more} more, whose keys --json prints)" if more > 0 else "")
         )
@@ -440,15 +436,10 @@ def _print_erasure(store: object, report: ErasureReport) -> None:
     files += (
         f", {counted(report.leftovers, 'pictures')} deleted that no row named" if report.leftovers else ""
     )
-    lines = (
-        ""
-        if report.audit_lines is None
-        else f", {counted(report.audit_lines, 'lines')} of the audit log changed"
-    )
+    of_log = f", {counted(report.audit_lines or 0, 'lines')} of the audit log changed"
+    lines = "" if report.audit_lines is None else of_log
     out.print(
-        f"{store}: {counted(report.pictures, 'pictures')} and {counted(report.sentences, 'sentences')} "
-        f"erased, {report.left} left"
-        f"{files}{lines}; what was deleted earlier is gone"
+        f"{store}: {_held(report)} erased, {report.left} left{files}{lines}; what was deleted earlier is gone"
     )
     traces = report.traces
     verdict = "none is left but in sentences that stay" if report.naming else "none is left"

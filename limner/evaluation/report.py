@@ -202,7 +202,7 @@ def said_of_chance(chance: Mapping[str, Mapping[str, float]]) -> str:
 def _of_ties(report: Report) -> str:
     """How many queries ties decide, for each recall whose row the table has."""
     said = [
-        f"{name} of {of.queries:,} {kind}"
+        f"{name} of {counted(of.queries, kind)}"
         for key, kind in (("image_to_text", "images"), ("text_to_image", "sentences"))
         if _visible(tied := report.ties.get(key, {}))
         for name, of in tied.items()

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,11 +107,12 @@ def test_sizes_that_make_no_sheet_are_refused(columns: int, tile: int) -> None:
 def test_names_and_probabilities_are_written_below(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     draw = ImageDraw.ImageDraw.text
-    monkeypatch.setattr(
-        ImageDraw.ImageDraw,
-        "text",
-        lambda self, at, text, **how: (written.append(text), draw(self, at, text, **how)),
-    )
+
+    def seen(self: ImageDraw.ImageDraw, at: tuple[float, float], text: str, **how: Any) -> None:
+        written.append(text)
+        draw(self, at, text, **how)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", seen)
     (hit,) = hits_of(wide, [None])
     sheets = [
         contact_sheet([hit.model_copy(update={"probability": sure})], query="a coat", names=names)

@@ -1,6 +1,6 @@
 // Many descriptions at once: a row each, with its first pictures.
 
-import { Problem, search, showPicture } from "./api.js";
+import { patiently, Problem, search, showPicture } from "./api.js";
 import { closing, download, formButtons } from "./bench.js";
 import { byId, h } from "./elements.js";
 import { alternativeText } from "./facts.js";
@@ -56,8 +56,16 @@ function keep(asked) {
   }
 }
 
-/** What was there before the page was loaded again; `asked`: it is asked once more. */
-export function restoreMany() {
+export function openMany() {
+  document.body.dataset.state = "many";
+  document.title = `${t("manyTitle")} · limner`;
+  byId("notice").replaceChildren();
+  restore();
+  byId("many-text").focus();
+}
+
+/** What was there before the page was loaded again; what was asked is asked once more. */
+function restore() {
   if (byId("many-text").value) return;
   try {
     const kept = JSON.parse(sessionStorage.getItem(KEPT) || "{}");
@@ -144,22 +152,13 @@ async function start() {
 
 /** One description; where the server asks to wait, it is asked again. */
 async function answerRow(row, signal) {
-  for (;;) {
-    try {
-      row.answer = await search({ text: row.text, k: FIRST }, signal);
-      fill(row, ...shownOf(row));
-      return;
-    } catch (problem) {
-      if (!(problem instanceof Problem) || problem.status === 401 || problem.status === 0) throw problem;
-      if (problem.wait && (problem.status === 429 || problem.status === 503)) {
-        await new Promise((resolve) => setTimeout(resolve, 1000 * problem.wait));
-        signal.throwIfAborted();
-        continue;
-      }
-      row.error = problem.detail;
-      fill(row, h("p", { class: "wrong" }, problem.detail));
-      return;
-    }
+  try {
+    row.answer = await patiently(() => search({ text: row.text, k: FIRST }, signal), signal);
+    fill(row, ...shownOf(row));
+  } catch (problem) {
+    if (!(problem instanceof Problem) || problem.status === 401 || problem.status === 0) throw problem;
+    row.error = problem.detail;
+    fill(row, h("p", { class: "wrong" }, problem.detail));
   }
 }
 

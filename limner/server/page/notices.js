@@ -155,7 +155,7 @@ function countDown(button, seconds) {
   if (seconds > 0) setTimeout(() => countDown(button, seconds - 1), 1000);
 }
 
-/** `onToken(token)` gets what was typed. */
+/** `onToken(token, remember)` gets what was typed, and whether this computer is to remember it. */
 export function tokenForm(wasWrong, onToken) {
   const input = h("input", {
     type: "password",
@@ -165,12 +165,13 @@ export function tokenForm(wasWrong, onToken) {
     "aria-describedby": "token-help token-wrong",
   });
   const wrong = h("p", { class: "hint wrong", id: "token-wrong", role: "alert" });
+  const remember = h("input", { type: "checkbox", id: "remember" });
   const submit = (event) => {
     event.preventDefault();
     const token = input.value.trim();
     wrong.textContent =
       !token || isToken(token) ? "" : t("tokenWrong");
-    if (token && !wrong.textContent) onToken(token);
+    if (token && !wrong.textContent) onToken(token, remember.checked);
   };
   const title = t(wasWrong ? "tokenRefused" : "tokenAsked");
   return h(
@@ -185,6 +186,7 @@ export function tokenForm(wasWrong, onToken) {
       input,
       h("button", { type: "submit", class: "go" }, t("goOn")),
     ),
+    h("label", { class: "all" }, remember, h("span", {}, t("rememberToken"))),
     wrong,
   );
 }
