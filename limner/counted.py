@@ -1,5 +1,7 @@
 """Numbers of things in plain English, for every layer that tells of some."""
 
+from collections.abc import Sequence
+
 
 def counted(number: int, things: str, *, of: int | None = None) -> str:
     """How many of the things there are, given in the plural, or how many of all.
@@ -15,7 +17,7 @@ def counted(number: int, things: str, *, of: int | None = None) -> str:
     return f"{number:,} {things}" if of is None else f"{number:,} of {of:,} {things}"
 
 
-def some(words: tuple[str, ...] | list[str], most: int = 10) -> str:
+def some(words: Sequence[str], most: int = 10) -> str:
     """The first of many words, and how many more there are.
 
     >>> some(["a", "b", "c"], 2)

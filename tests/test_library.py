@@ -182,5 +182,5 @@ def test_calibrate_writes_what_the_command_writes(toys: Dataset, toy_run: Path, 
     for wrong in ({}, {"data": toys, "store": str(tmp_path / "store")}):
         with pytest.raises(SettingsError, match="a dataset or a store, and not both"):
             limner.calibrate(run, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(LimnerError, match="no store"):
+    with pytest.raises(LimnerError, match="no such store"):
         limner.calibrate(run, store=str(tmp_path / "missing"))

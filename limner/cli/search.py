@@ -14,7 +14,7 @@ from limner.cli.contract import command, group
 from limner.cli.options import Cpu, Method, MovedRun, StoreFolder, device, first
 from limner.cli.search_queries import QueryAnswer, answer_queries
 from limner.cli.setting_options import given, with_options
-from limner.counted import some
+from limner.counted import counted, some
 from limner.errors import DataError, SettingsError
 from limner.names import Spelling
 from limner.requests import SearchRequest
@@ -274,7 +274,7 @@ def _list(asked: SearchSettings, store: "Store") -> Items:
         taken = "" if item.taken is None else f"  {item.taken.isoformat(' ', 'seconds')}"
         identity = "" if item.identity is None else f"  [{item.identity}]"
         out.print(f"{item.path}{taken}{identity}")
-    err.print(f"{len(found)} of {found.total} pictures that meet the conditions, the newest first")
+    err.print(f"{counted(len(found), 'pictures', of=found.total)} that meet the conditions, the newest first")
     if found.absent or not found.total:
         err.print(_known_fields(store.files, found.absent))
     return found

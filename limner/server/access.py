@@ -97,8 +97,8 @@ class Access:
     def _refusal(self, scope: Scope, fault: str) -> Response:
         # the right token is let in whatever others send from its address. Guesses are slowed down all the same; what
         # keeps a token of 16 random characters from being guessed is its length
-        guessed = fault == "is wrong" and self.guesses is not None
-        if guessed and (wait := self.guesses.take(client_of(scope))):
+        guesses = self.guesses if fault == "is wrong" else None
+        if guesses is not None and (wait := guesses.take(client_of(scope))):
             return too_many("too many requests with a wrong token", wait)
         challenge = {"WWW-Authenticate": "Bearer"}
         return problem(401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge)

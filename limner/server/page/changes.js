@@ -46,7 +46,8 @@ async function addAll(files) {
         added += 1;
       } catch (problem) {
         if (problem.name === "AbortError" || doing.onProblem(problem)) return tell();
-        refused.push(t("notAdded", { name: file.name, why: problem.detail || problem.message }));
+        const why = String(problem.detail || problem.message).replace(`${file.name}: `, "");
+        refused.push(t("notAdded", { name: file.name, why }));
         if (problem.status === 0) break; // it would be the same for all
       }
     }
