@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from limner.data.readers import open_dataset
     from limner.data.records import Dataset, Record
     from limner.evaluation.arrays import Results
+    from limner.export.run import export_run
     from limner.hub.push import push
     from limner.inference.import_model import import_model
     from limner.inference.load import load_model as load
     from limner.library import bench, evaluate, train
     from limner.recipes import get_recipe
-    from limner.search.store import Store, index, open_store
+    from limner.search.calibration import calibrate
+    from limner.search.store import Store, index, open_store, reindex
+    from limner.site.write import write_site
 
     __version__: str
 
@@ -37,7 +40,9 @@ __all__ = [
     "Store",
     "__version__",
     "bench",
+    "calibrate",
     "evaluate",
+    "export_run",
     "get_recipe",
     "import_model",
     "index",
@@ -45,7 +50,9 @@ __all__ = [
     "open_dataset",
     "open_store",
     "push",
+    "reindex",
     "train",
+    "write_site",
 ]
 
 # Imported when first asked for (PEP 562): torch takes 1.9 s of CPU time, and a script that only reads a dataset, or a
@@ -56,7 +63,9 @@ _PLACES = {
     "Results": "limner.evaluation.arrays:Results",
     "Store": "limner.search.store:Store",
     "bench": "limner.library:bench",
+    "calibrate": "limner.search.calibration:calibrate",
     "evaluate": "limner.library:evaluate",
+    "export_run": "limner.export.run:export_run",
     "get_recipe": "limner.recipes:get_recipe",
     "import_model": "limner.inference.import_model:import_model",
     "index": "limner.search.store:index",
@@ -64,7 +73,9 @@ _PLACES = {
     "open_dataset": "limner.data.readers:open_dataset",
     "open_store": "limner.search.store:open_store",
     "push": "limner.hub.push:push",
+    "reindex": "limner.search.store:reindex",
     "train": "limner.library:train",
+    "write_site": "limner.site.write:write_site",
 }
 
 

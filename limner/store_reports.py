@@ -70,6 +70,9 @@ class IndexReport(ResponseModel):
         counts = f"{self.added} added, {self.updated} updated, {self.unchanged} unchanged, {len(self.skipped)} skipped"
         return f"IndexReport({counts}, {sum(self.passed_over.values())} passed over)"
 
+    # pydantic's own lists every field
+    __str__ = __repr__
+
 
 class Finding(ResponseModel):
     """One kind of trouble that `verify` found."""

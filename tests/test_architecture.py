@@ -15,7 +15,7 @@ from limner.training.recipe import Recipe
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
-    {"errors", "types", "one_line"},
+    {"errors", "types", "one_line", "counted"},
     {"documented", "durable", "plugins", "tables", "text_files", "names"},
     {"settings", "wire"},
     {"store_reports", "judgements", "conditions"},

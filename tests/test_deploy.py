@@ -15,7 +15,9 @@ import httpx
 import pytest
 import yaml
 
+import limner
 from benchmarks.slow_clients import behind, program_of, temporary_folders
+from limner.data.records import Dataset
 from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.configuration import read_settings
@@ -124,6 +126,58 @@ def test_nginx_reads_its_file_with_a_certificate(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_systemd_reads_the_unit_and_the_timer_of_indexing(tmp_path: Path) -> None:
+    program = tool("systemd-analyze")
+    for kind in ("service", "timer"):
+        text = (DEPLOY / f"limner-index.{kind}").read_text()
+        (tmp_path / f"limner-index.{kind}").write_text(
+            text.replace("/opt/limner/bin/limner", shutil.which("true") or "/bin/true")
+        )
+    for kind, key in (("service", "Type="), ("timer", "OnCalendar=")):
+        unit = tmp_path / f"limner-index.{kind}"
+        right = unit.read_text()
+        for text, sound in ((right.replace(key, f"X{key}"), False), (right, True)):
+            unit.write_text(text)
+            done = subprocess.run(
+                [program, "verify", "--man=no", unit], capture_output=True, text=True, check=False
+            )
+            assert ([line for line in done.stderr.splitlines() if "limner-index" in line] == []) == sound
+    # what the server may write to by itself is what indexing writes to
+    served, indexed = ((DEPLOY / name).read_text() for name in ("limner.service", "limner-index.service"))
+    for line in ("User=limner", "UMask=0027", "ProtectSystem=strict", "ProtectHome=yes"):
+        assert f"\n{line}\n" in served
+        assert f"\n{line}\n" in indexed
+
+
+@pytest.mark.parametrize("where", ["systemd", "compose"])
+def test_a_night_indexes_what_is_new(toys: Dataset, toy_run: Path, tmp_path: Path, where: str) -> None:
+    """The command of the unit, and the loop of the container for two nights, on a store that holds its model."""
+    pictures = tmp_path / "pictures"
+    store = tmp_path / "srv" / "current"
+    pictures.mkdir()
+    for number, record in enumerate(toys.records[:4]):
+        shutil.copy(record.image, pictures)
+        if number == 2:
+            limner.index(toy_run, str(store), pictures)
+    program = f"{shlex.quote(sys.executable)} -m limner"
+    if where == "systemd":
+        text = (DEPLOY / "limner-index.service").read_text()
+        (line,) = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
+        script = line.replace("/opt/limner/bin/limner", program).replace("/srv/pictures", str(pictures))
+    else:
+        # compose turns $$ into $
+        (loop,) = compose()["services"]["index"]["command"]
+        nights = 'n=0; sleep() { [ "$1" -gt 0 ] && [ "$1" -le 172800 ] && n=$((n+1)) && [ $n -le 2 ]; }'
+        script = f'{nights}; limner() {{ {program} "$@"; }}\n{loop}'.replace("$$(", "$(").replace(
+            '"$$P', '"$P'
+        )
+    script = script.replace("/srv/limner", str(store.parent))
+    environment = {**os.environ, "PICTURES": str(pictures)}
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert "1 added, 0 updated, 3 unchanged" in done.stdout, done.stderr
+    assert done.stdout.count("0 added, 0 updated, 4 unchanged") == (where == "compose")
+
+
 def test_prometheus_reads_its_files(tmp_path: Path) -> None:
     read = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     assert read["rule_files"] == ["alerts.yml"]
@@ -208,15 +262,16 @@ def test_compose_reads_its_file() -> None:
     done = subprocess.run(command, env={**os.environ, **GIVEN}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     read = yaml.safe_load(done.stdout)
-    assert read["services"].keys() == {"limner", "proxy"}
+    assert read["services"].keys() == {"limner", "index", "proxy"}
     for name in GIVEN:
         few = {key: value for key, value in {**os.environ, **GIVEN}.items() if key != name}
         refused = subprocess.run(command, env=few, capture_output=True, text=True, check=False)
         assert refused.returncode != 0, name
 
 
-def test_the_container_has_few_rights() -> None:
-    service = compose()["services"]["limner"]
+@pytest.mark.parametrize("name", ["limner", "index"])
+def test_the_container_has_few_rights(name: str) -> None:
+    service = compose()["services"][name]
     assert (service["read_only"], service["network_mode"], service["cap_drop"]) == (True, "none", ["ALL"])
     assert service["security_opt"] == ["no-new-privileges:true"]
     named = dict(instructions())
@@ -226,7 +281,7 @@ def test_the_container_has_few_rights() -> None:
     # what it writes lies on volumes, since its root cannot be written
     targets = targets_of(service)
     made = re.findall(r"/(?:run|var)/\S+", next(rest for _, rest in instructions() if "install -d" in rest))
-    assert set(made) <= targets
+    assert (set(made) <= targets) == (name == "limner")
 
 
 def test_its_settings_are_known_and_name_its_volumes() -> None:

@@ -30,6 +30,7 @@ TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="
 HUB = "hf:google/siglip2-base-patch16-224"
 # Run by tests/cli/test_demo.py, on fewer people: ten minutes are too long here.
 DEMO = "limner demo"
+FOR_CPU = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 
 
 def commands_of(page: str) -> list[str]:
@@ -69,6 +70,9 @@ def test_commands_do_what_the_page_says(page: str, reader: Path, limner: Limner)
         program, *arguments = shlex.split(command)
         if program == "make":
             assert set(arguments) <= TARGETS, command
+        elif command == FOR_CPU:
+            # docs/install.md says the same
+            assert command in (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
         elif program == "pip":
             named = re.fullmatch(r"install (?:-e )?\.\[(.+)\]", " ".join(arguments))
             assert named, command

@@ -1,5 +1,6 @@
 """What `import limner` gives: one call to train, one to evaluate, and nothing heavy until it is asked for."""
 
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,8 @@ from safetensors.numpy import load_file
 import limner
 from limner.data.records import Dataset, group_numbers
 from limner.errors import DataError, LimnerError, SettingsError
+from limner.inference.calibration_file import RunCalibration, read_calibration
+from tests.agreeing import agreeing
 from tests.toy import toy_recipe
 
 
@@ -134,3 +137,50 @@ def test_mistakes_in_evaluation(toys: Dataset, toy_run: Path) -> None:
         limner.evaluate(limner.Results(np.arange(2), np.arange(2), np.eye(2), np.eye(2)), toys)
     with pytest.raises(SettingsError, match="unknown protocol 'flickr9k'; did you mean 'flickr8k'"):
         limner.evaluate((images, sentences), toys, protocol="flickr9k")
+
+
+def test_export_takes_a_run_folder_and_a_reindexed_store_its_facts(
+    toys: Dataset, toy_run: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime")
+    export = limner.export_run(toy_run, tmp_path / "export")
+    store = str(tmp_path / "store")
+    limner.index(toy_run, store, data=toys, split="val")
+    new = str(tmp_path / "new")
+    report = limner.reindex(store, export, new)
+    count = len(toys.split("val").records)
+    assert (report.added, report.others) == (count, 0)
+    with limner.open_store(store) as old, limner.open_store(new) as other:
+        assert [(one.path, one.metadata) for one in old.items()] == [
+            (one.path, one.metadata) for one in other.items()
+        ]
+    # an open store, an open model, and what the new store has alone
+    extra = toys.split("train").records[0].image
+    limner.index(export, new, [extra])
+    assert limner.reindex(limner.open_store(store), export, new).others == 1
+    assert limner.reindex(store, limner.load(toy_run), str(tmp_path / "third")).added == count
+    assert limner.reindex(store, export, new, delete=True).others == 1
+    with limner.open_store(new) as other:
+        assert len(other) == count
+
+
+def test_calibrate_writes_what_the_command_writes(toys: Dataset, toy_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(toy_run, run)
+    # as one that does not say what it has learnt from, on sentences that it finds
+    model = replace(limner.load(run, device="cpu"), learnt={})
+    val = agreeing(model, toys, "val")
+    told: list[int] = []
+
+    def say(made: RunCalibration, left_out: int) -> None:
+        # before it is written
+        assert read_calibration(run) is None
+        told.append(left_out)
+
+    made = limner.calibrate(model, val, told=say)
+    assert (read_calibration(run), told) == (made, [0])
+    for wrong in ({}, {"data": toys, "store": str(tmp_path / "store")}):
+        with pytest.raises(SettingsError, match="a dataset or a store, and not both"):
+            limner.calibrate(run, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(LimnerError, match="no such store"):
+        limner.calibrate(run, store=str(tmp_path / "missing"))

@@ -8,6 +8,7 @@ import typer
 from limner.cli.conflicts import Conflict
 from limner.cli.console import out
 from limner.cli.contract import command, group
+from limner.counted import counted
 from limner.errors import DataError
 from limner.server.audit_reports import AuditForgotten, AuditVerification
 
@@ -39,7 +40,7 @@ def verify_command(
         since = "" if report.since is None else f" since {report.since}"
         removed = f", {report.removed} old ones removed" if report.removed else ""
         forgotten = f", parts of {report.forgotten} forgotten" if report.forgotten else ""
-        out.print(f"{file}: whole, {report.lines} lines{since}{removed}{forgotten}")
+        out.print(f"{file}: whole, {counted(report.lines, 'lines')}{since}{removed}{forgotten}")
         out.print(f"digest of the last line: {report.digest}")
     return report
 
@@ -67,5 +68,5 @@ def forget_command(
         done = forget(file, ids or (), texts or ())
     except OSError as error:
         raise DataError(f"{file}: cannot be written ({error.strerror or error})") from None
-    out.print(f"{file}: something was removed from {done.changed} lines")
+    out.print(f"{file}: something was removed from {counted(done.changed, 'lines')}")
     return done

@@ -10,6 +10,7 @@ from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Arithmetic, Cpu, ReportFile, Rerank, Stage, device, writable
+from limner.counted import counted, some
 from limner.durable import write_text
 from limner.errors import DataError, SettingsError
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from limner.evaluation.reranking import First
 
 app = group("Bench.")
-
-_SHOWN = 12
-"""Unknown words that are named; the JSON has all of them."""
 
 
 @command(app, "bench", Conflict(needs="MODEL --write"))
@@ -69,7 +67,8 @@ def bench_command(
     if write is not None:
         chosen.write(write)
         out.print(
-            f"{write}: {len(chosen.images)} pictures, {len(chosen.sentences)} sentences, {len(chosen.pairs)} cases"
+            f"{write}: {counted(len(chosen.images), 'pictures')}, "
+            f"{counted(len(chosen.sentences), 'sentences')}, {counted(len(chosen.pairs), 'cases')}"
         )
     report = None
     if model is not None:
@@ -140,18 +139,19 @@ def _of_embeddings(file: Path, pairs: "PairSet") -> "PairReport":
 
 def _say_what_is_not_read(report: "PairReport") -> None:
     if report.unknown_words:
-        named = ", ".join(report.unknown_words[:_SHOWN])
-        more = len(report.unknown_words) - _SHOWN
         err.print(
-            f"the model does not know {len(report.unknown_words)} words of the set and leaves them out: {named}"
-            + (f" and {more} more" if more > 0 else "")
+            f"the model does not know, and leaves out, {counted(len(report.unknown_words), 'words')} of the set: "
+            + some(report.unknown_words)
         )
     if unread := sum(of.unread or 0 for of in report.kinds.values()):
-        err.print(f"in {unread} cases it does not read a word that decides, and cannot see the lie")
+        err.print(
+            f"in {counted(unread, 'cases')} it does not read a word that decides, and cannot see the lie"
+        )
     learnt = report.provenance.get("learnt_from") or {}
     if learnt.get("selected_on"):
         err.print(
-            f"the run was selected on {learnt['selected_on']} of these {learnt['images']} pictures; its epoch was "
+            f"the run was selected on {counted(learnt['selected_on'], 'pictures', of=learnt['images'])} "
+            "here; its epoch was "
             "chosen by them"
         )
     # a run of embeddings says nothing of its training at all
@@ -160,4 +160,4 @@ def _say_what_is_not_read(report: "PairReport") -> None:
             "this run does not name all pictures that it has learnt from, so that their content could not be compared"
         )
     if cut := report.provenance.get("sentences_cut"):
-        err.print(f"{cut} sentences are longer than the model reads, and lost their end")
+        err.print(f"{counted(cut, 'sentences')} lost the end, being longer than the model reads")

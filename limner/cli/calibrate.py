@@ -1,11 +1,13 @@
 """`limner calibrate`: probabilities of a run's scores, fitted on validation or on a store."""
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import Arithmetic, Cpu, Rerank, RunFolder, Stage, device, store_folder
+from limner.counted import counted
 from limner.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -85,17 +87,24 @@ def _of_dataset(
     run: "TrainedModel", data: str, split: str, threshold: float, rerank: "First | None"
 ) -> "CalibrationReport":
     from limner.data.readers import open_dataset
-    from limner.inference.calibration import calibrate_run, write_calibration
+    from limner.inference.calibration_file import calibration_place
+    from limner.search.calibration import calibrate
 
-    dataset = open_dataset(data).split(split)
-    with counting_each("pictures") as progress:
-        made = calibrate_run(run, dataset, split, threshold=threshold, rerank=rerank, progress=progress)
+    dataset = open_dataset(data)
+
     # what it is worth is printed before it is written, so that a full disk does not take the figures along
-    out.print(_table(split, "by cross-validation", len(dataset), made.threshold, made.reliability))
-    if made.remark is not None:
-        err.print(made.remark)
-    _say_what_is_replaced(run)
-    written = write_calibration(run.path.parent, made)
+    def say(made: "RunCalibration", left_out: int) -> None:
+        bar.close()
+        pictures = len(dataset.split(split))
+        out.print(_table(split, "by cross-validation", pictures, made.threshold, made.reliability))
+        if made.remark is not None:
+            err.print(made.remark)
+        _say_what_is_replaced(run)
+
+    with ExitStack() as bar:
+        progress = bar.enter_context(counting_each("pictures"))
+        made = calibrate(run, dataset, split, threshold=threshold, rerank=rerank, told=say, progress=progress)
+    written = calibration_place(run.path.parent)
     out.print(f"written to {written}")
     return _result(made, made.reliability, written)
 
@@ -103,18 +112,21 @@ def _of_dataset(
 def _of_store(
     run: "TrainedModel", store: "StoreFiles", threshold: float, rerank: "First | None"
 ) -> "CalibrationReport":
-    from limner.search.calibration import calibrate_store
-    from limner.store.calibration import write_store_calibration
+    from limner.search.calibration import calibrate
 
-    with counting_each("pairs") as progress:
-        found = calibrate_store(run, store, threshold=threshold, rerank=rerank, progress=progress)
-    made = found.calibration
-    out.print(_table(str(store.folder), "by cross-validation", made.images, made.threshold, made.reliability))
-    if found.left_out:
-        err.print(f"{found.left_out:,} sentences of the splits train and test took no part")
-    if made.remark is not None:
-        err.print(made.remark)
-    write_store_calibration(store, made)
+    def say(made: "RunCalibration", left_out: int) -> None:
+        bar.close()
+        out.print(
+            _table(str(store.folder), "by cross-validation", made.images, made.threshold, made.reliability)
+        )
+        if left_out:
+            err.print(f"{counted(left_out, 'sentences')} of the splits train and test took no part")
+        if made.remark is not None:
+            err.print(made.remark)
+
+    with ExitStack() as bar:
+        progress = bar.enter_context(counting_each("pairs"))
+        made = calibrate(run, store=store, threshold=threshold, rerank=rerank, told=say, progress=progress)
     out.print(f"written into {store.folder}")
     return _result(made, made.reliability, store.folder)
 
@@ -180,7 +192,7 @@ def _table(
     from rich.text import Text
 
     table = Table(
-        title=Text(f"first hits of {gallery:,} pictures · {split}, {how}"),
+        title=Text(f"first hits of {counted(gallery, 'pictures')} · {split}, {how}"),
         caption=Text("* as first hits where the right pictures are taken out of the gallery"),
         caption_justify="left",
     )

@@ -22,7 +22,19 @@ class Listed:
 
 
 _SECTIONS = {
-    "Start here": {
+    "Index and search": {
+        "index": "Add pictures or a dataset to a store.",
+        "index-sentences": "Add sentences to a store, for searches by a picture.",
+        "search": "Find the pictures of a store by a description, by a picture, or by both.",
+        "explain": "Show what the score of a picture for a description does without each of its phrases.",
+        "serve": "Serve a store's search page and API until Ctrl-C.",
+        "site": "Write a store as a folder of files that any web host serves and that searches itself in the browser.",
+        "token": "Make, list and revoke the tokens of a search server.",
+        "audit": "Check a server's audit log, and remove what it tells of a person.",
+        "store": "List, delete, erase, verify, back up, export, repair and compact the pictures of a store.",
+        "reindex": "Copy a store for another model and encode its pictures again.",
+    },
+    "Models and data": {
         "demo": "Draw people, train both stages, evaluate, index, and search three times.",
         "models": "List pretrained models that `limner import` and `limner index` take.",
         "import": "Make a run of a pretrained pair of encoders, such as CLIP or SigLIP 2.",
@@ -44,18 +56,6 @@ _SECTIONS = {
         "push": "Publish a run on the Hugging Face hub, or write what would be published to a folder.",
         "ablate": "Train and measure the rows of a paper's table.",
         "figure": "Draw the figures of the papers from runs, results and reports.",
-    },
-    "Index and search": {
-        "index": "Add pictures or a dataset to a store.",
-        "index-sentences": "Add sentences to a store, for searches by a picture.",
-        "search": "Find the pictures of a store by a description, by a picture, or by both.",
-        "explain": "Show what the score of a picture for a description does without each of its phrases.",
-        "serve": "Serve a store's search page and API until Ctrl-C.",
-        "site": "Write a store as a folder of files that any web host serves and that searches itself in the browser.",
-        "token": "Make, list and revoke the tokens of a search server.",
-        "audit": "Check a server's audit log, and remove what it tells of a person.",
-        "store": "List, delete, erase, verify, back up, export, repair and compact the pictures of a store.",
-        "reindex": "Copy a store for another model and encode its pictures again.",
     },
 }
 # several commands of one module share what they print

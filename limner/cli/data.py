@@ -9,6 +9,7 @@ import typer
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, out, save_sheet, say_looks
 from limner.cli.contract import command, group
+from limner.counted import counted
 from limner.documented import Result
 
 if TYPE_CHECKING:
@@ -126,8 +127,9 @@ def _pretrained(
             where = ", ".join(f"{name} {count:,}" for name, count in row.in_splits.items())
             same_bytes = "" if row.same_bytes is None else f", {row.same_bytes:,} by their bytes"
             out.print(
-                f"  {row.split}: {row.same_number:,} of {row.pictures:,} pictures by the number in the file name"
-                f"{f' ({where})' if where else ''}{same_bytes}; {row.same_caption:,} of {row.captions:,} captions"
+                f"  {row.split}: {counted(row.same_number, 'pictures', of=row.pictures)} by the number in the file name"
+                f"{f' ({where})' if where else ''}{same_bytes}; "
+                f"{counted(row.same_caption, 'captions', of=row.captions)}"
             )
     return PretrainedData(
         seen=tuple(seen),
@@ -151,7 +153,7 @@ def _suspicious(folder: Path, dataset: "Dataset", worst: int, sheet: Path | None
     say_looks(*note_look(model, dataset.fingerprint, split, "captions"), split)
     out.print()
     out.print(
-        f"{wrong} of {len(found)} captions of {split} are probably wrong, judged by {folder}; the worst:"
+        f"{counted(wrong, 'captions', of=len(found))} of {split} are probably wrong, judged by {folder}; the worst:"
     )
     for one in found[:worst]:
         out.print(f"  {one.right:4.0%} right  {one.file}: {one.caption}")
@@ -194,7 +196,8 @@ def people_command(
             progress=progress,
         )
     out.print(
-        f"{folder}: {summary.identities} people, {summary.images} pictures, {summary.sentences} sentences; "
+        f"{folder}: {counted(summary.identities, 'people')}, {counted(summary.images, 'pictures')}, "
+        f"{counted(summary.sentences, 'sentences')}; "
         # the next command's argument, as it is to be typed
         f"use it as cuhk-pedes:{folder}"
     )
@@ -222,7 +225,8 @@ def triplets_command(
             progress=progress,
         )
     out.print(
-        f"{folder}: {summary.triplets} triplets of {summary.people} people, {summary.images} pictures; "
+        f"{folder}: {counted(summary.triplets, 'triplets')} of {counted(summary.people, 'people')}, "
+        f"{counted(summary.images, 'pictures')}; "
         f"use them as cirr:{folder}"
     )
     return TripletsDrawn(

@@ -27,6 +27,7 @@ from limner.cli.options import (
     Trec,
     device,
 )
+from limner.counted import counted
 from limner.durable import write_text
 from limner.errors import SettingsError
 
@@ -147,8 +148,8 @@ def evaluate_command(
     out.print(render(report))
     if cut := report.provenance["sentences_cut"]:
         err.print(
-            f"{cut} sentences are longer than the {loaded.model.settings.text.words} tokens that the model reads, and "
-            "lost their end"
+            f"{counted(cut, 'sentences')} lost the end, being longer than the "
+            f"{loaded.model.settings.text.words} tokens that the model reads"
         )
     _say_what_was_seen(report, split, known=knows_what_it_learnt(loaded))
     if report_file is not None:
@@ -246,7 +247,8 @@ def _say_what_was_learnt(learnt: Mapping[str, Any] | None, known: bool, split: s
             # a set that holds a file twice has it in both splits for everybody, so it is measured
             if learnt[kind] and split not in ("train", "val"):
                 err.print(
-                    f"the run {what} {learnt[kind]} of these {learnt['images']} pictures, which the set has in its "
+                    f"the run {what} {counted(learnt[kind], 'pictures', of=learnt['images'])} here, which "
+                    "the set has in its "
                     "training splits, too; `limner data check` lists them"
                 )
     if not known:

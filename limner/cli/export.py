@@ -9,6 +9,7 @@ from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
 from limner.cli.contract import command, group
 from limner.cli.options import RunFolder, Stage, chosen
+from limner.counted import counted
 from limner.durable import expect_new, write_text
 
 if TYPE_CHECKING:
@@ -198,7 +199,8 @@ def _print(folder: Path, report: "ExportReport") -> None:
             else f"regions' cosine with torch {reranker.lowest_cosine:.6f} at least; "
         )
         out.print(
-            f"  reranker  {regions}logits of {reranker.pairs} pairs differ by {reranker.largest_difference:.1e} at "
+            f"  reranker  {regions}logits of {counted(reranker.pairs, 'pairs')} differ by "
+            f"{reranker.largest_difference:.1e} at "
             f"most; {reranker.one_ms:.1f} ms for 20 pictures, torch {reranker.torch_one_ms:.1f}"
         )
         _print_recall(f", first {reranker.first} re-ranked", reranker.recall, reranker.torch_recall)

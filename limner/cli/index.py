@@ -22,6 +22,7 @@ from limner.cli.options import (
     StoreFolder,
     device,
 )
+from limner.counted import counted
 from limner.errors import SettingsError
 from limner.store_reports import IndexReport, SentencesReport
 from limner.text_files import text_lines
@@ -208,7 +209,7 @@ def index_sentences_command(
     count = len(opened)
     _say_left_out(summary)
     out.print(
-        f"{store}: {count} sentences; {summary.added} added, {summary.unchanged} unchanged, "
+        f"{store}: {counted(count, 'sentences')}; {summary.added} added, {summary.unchanged} unchanged, "
         f"{len(summary.unknown)} left out, {summary.removed} removed"
     )
     return SentencesIndexed(store=str(store), sentences=count, **dict(summary))
@@ -270,7 +271,7 @@ def reindex_command(
     if summary.others and delete:
         out.print(f"{summary.others} deleted that {store} does not hold")
     elif summary.others:
-        err.print(f"{summary.others} pictures of {new} are not in {store}; --delete takes them out")
+        err.print(f"{counted(summary.others, 'pictures')} of {new} not in {store}; --delete takes them out")
     return told
 
 
@@ -288,7 +289,7 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
     if sentences is not None:
         _say_left_out(sentences)
     out.print(
-        f"{folder}: {len(store)} pictures; {summary.added} added, {summary.updated} updated, "
+        f"{folder}: {counted(len(store), 'pictures')}; {summary.added} added, {summary.updated} updated, "
         f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped{_passed_over(summary)}"
     )
     if summary.moved:
@@ -299,7 +300,7 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
         out.print(f"removed, since the file of another picture lies in their place: {summary.replaced}")
     if summary.forgotten:
         out.print(
-            f"{summary.forgotten} sentences removed: the files of their pictures are of other identities now"
+            f"{counted(summary.forgotten, 'sentences')} removed: files of their pictures have other identities"
         )
     if sentences is not None:
         out.print(
@@ -322,9 +323,8 @@ def _passed_over(summary: IndexReport) -> str:
     if (step := hint(passed)) is not None:
         err.print(step)
     left = ", ".join(f"{count:,} {name}" for name, count in summary.left_out.items())
-    return (f", {sum(passed.values())} passed over ({told(passed)})" if passed else "") + (
-        f", left out: {left}" if left else ""
-    )
+    over = f", {sum(passed.values())} passed over ({told(passed)})" if passed else ""
+    return over + (f", left out: {left}" if left else "")
 
 
 def _say_left_out(report: SentencesReport) -> None:
@@ -332,4 +332,4 @@ def _say_left_out(report: SentencesReport) -> None:
     for text in report.unknown[:_SHOWN]:
         err.print(f"left out, the model knows no word of it: {text[:120]}")
     if report.cut:
-        err.print(f"{report.cut} sentences are longer than the model reads, and lost their end")
+        err.print(f"{counted(report.cut, 'sentences')} lost the end, being longer than the model reads")

@@ -8,6 +8,7 @@ from limner.cli.conflicts import Conflict
 from limner.cli.console import out, working
 from limner.cli.contract import command, group
 from limner.cli.options import Depth, Folds, Measures, PerQuery, ProtocolName, ReportFile, Trec
+from limner.counted import counted
 from limner.durable import write_text
 from limner.one_line import one_line
 
@@ -104,7 +105,7 @@ def _table(found: "TrecReport", file: Path, left_out: bool) -> "Table":
     remarks = []
     # stated, since the figures are means over the other queries
     if without := found.counts["queries_without_match"]:
-        remarks.append(f"{without:,} queries without a true match are not scored")
+        remarks.append(f"{counted(without, 'queries')} without a true match, not scored")
     if unanswered := found.counts["queries_unanswered"]:
         remarks.append(f"not in the run, and so missed: {unanswered:,} of the queries")
     if left_out:
@@ -115,10 +116,12 @@ def _table(found: "TrecReport", file: Path, left_out: bool) -> "Table":
         )
         remarks.append(f"ties decide {', '.join(listed)}")
     if chance := said_of_chance({"": found.chance}):
-        remarks.append(f"{chance} (rankings of all {found.counts['items']:,} items that run and qrels name)")
+        remarks.append(
+            f"{chance} (rankings of all {counted(found.counts['items'], 'items')} that run and qrels name)"
+        )
     table.caption = "; ".join(remarks) or None
     table.add_column("measure")
-    table.add_column(f"{found.counts['queries']:,} queries", justify="right")
+    table.add_column(f"{counted(found.counts['queries'], 'queries')}", justify="right")
     for name, value in found.values.items():
         table.add_row(name, shown(name, value))
     return table

@@ -14,6 +14,7 @@ from limner.cli.contract import command, group
 from limner.cli.options import Cpu, Method, MovedRun, StoreFolder, device, first
 from limner.cli.search_queries import QueryAnswer, answer_queries
 from limner.cli.setting_options import given, with_options
+from limner.counted import counted, some
 from limner.errors import DataError, SettingsError
 from limner.names import Spelling
 from limner.requests import SearchRequest
@@ -158,7 +159,7 @@ def search_command(
     if found.reference:
         err.print(f"left out as the query's own picture: {', '.join(_named(engine, found.reference))}")
     if found.unread:
-        err.print(f"longer than the model reads, and left out: {', '.join(found.unread)}")
+        err.print(f"longer than the model reads, and left out: {some(found.unread)}")
     # a misspelt field is no error, it only meets no picture: so name the fields that exist
     if found.absent or (not found.matching and found.total):
         err.print(_known_fields(engine.files, found.absent))
@@ -247,7 +248,7 @@ def _say_not_understood(answer: Answer, engine: "Engine") -> None:
 
 def _say_unknown(words: Sequence[str]) -> None:
     if words:
-        err.print(f"the model does not know, and left out: {', '.join(words)}")
+        err.print(f"the model does not know, and left out: {some(words)}")
 
 
 def _named(engine: "Engine", keys: Sequence[str]) -> list[str]:
@@ -273,7 +274,7 @@ def _list(asked: SearchSettings, store: "Store") -> Items:
         taken = "" if item.taken is None else f"  {item.taken.isoformat(' ', 'seconds')}"
         identity = "" if item.identity is None else f"  [{item.identity}]"
         out.print(f"{item.path}{taken}{identity}")
-    err.print(f"{len(found)} of {found.total} pictures that meet the conditions, the newest first")
+    err.print(f"{counted(len(found), 'pictures', of=found.total)} that meet the conditions, the newest first")
     if found.absent or not found.total:
         err.print(_known_fields(store.files, found.absent))
     return found
@@ -310,4 +311,4 @@ def _draw(answer: Answer, query: SearchRequest, truth: str | None, sheet: Path) 
     # a sheet's heading is the text where a text and a picture were searched by together
     heading = query.text or query.image or f"like {query.like}"
     assert isinstance(heading, str | Path)
-    save_sheet(contact_sheet(answer.hits, query=heading, truth=truth), sheet)
+    save_sheet(contact_sheet(answer.hits, query=heading, truth=truth, names=True), sheet)

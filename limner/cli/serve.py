@@ -15,6 +15,7 @@ from limner.cli.console import err, out
 from limner.cli.contract import as_json, command, emit, group
 from limner.cli.options import device, store_folder
 from limner.cli.setting_options import given, with_options
+from limner.counted import counted
 from limner.documented import Result
 from limner.errors import SettingsError, install_hint
 from limner.server.configuration import AT_START, ServeSettings, read_settings
@@ -101,7 +102,7 @@ def serve_command(
         # whose model would stay in memory after SIGHUP has replaced it
         del opened
         with _ending_well(serving.reload_later):
-            out.print(f"{folder}: {served.pictures} pictures at {served.url} (Ctrl-C stops)")
+            out.print(f"{folder}: {counted(served.pictures, 'pictures')} at {served.url} (Ctrl-C stops)")
             if as_json():  # on one line: who starts a server reads it to learn the port
                 emit(served, lines=True)
             # a reader behind a pipe waits for it

@@ -8,6 +8,7 @@ import typer
 from limner.cli.console import counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import MovedRun, StoreFolder, chosen
+from limner.counted import counted
 
 if TYPE_CHECKING:
     from limner.site.write import SiteReport
@@ -57,13 +58,15 @@ def site_command(
             progress=progress,
             doing=lambda what: err.print(f"writing: {what}"),
         )
-    out.print(f"{out_folder}: {report.pictures} pictures, {report.bytes / 1e6:.1f} MB")
+    out.print(f"{out_folder}: {counted(report.pictures, 'pictures')}, {report.bytes / 1e6:.1f} MB")
     out.print(
         f"  pictures {report.picture_bytes / 1e6:.1f} MB, vectors {report.vector_bytes / 1e6:.1f}, text tower in "
         f"{report.tower} {report.tower_bytes / 1e6:.1f}, libraries {report.library_bytes / 1e6:.1f}"
     )
     tried = ", ".join(f"{100 * share:.1f} % by {kind}" for kind, share in report.same.items())
-    out.print(f"  the model's own first ten pictures, in its order, of {report.sentences} sentences: {tried}")
+    out.print(
+        f"  the model's own first ten pictures, in its order, of {counted(report.sentences, 'sentences')}: {tried}"
+    )
     if report.same[report.tower] < ENOUGH:
         err.print(
             f"{out_folder}: the page's first ten pictures differ from the server's more often than it should be"
@@ -72,11 +75,12 @@ def site_command(
         err.print(f"{out_folder}: the page ranks by the embedding alone; a server of this store re-ranks")
     if report.left_out:
         err.print(
-            f"{out_folder}: {report.left_out} pictures are left out; their files are gone or have changed"
+            f"{out_folder}: {counted(report.left_out, 'pictures')} left out; gone or changed since they were indexed"
         )
     if report.without_full:
         err.print(
-            f"{out_folder}: {report.without_full} pictures have a thumbnail alone; their files are gone or changed"
+            f"{out_folder}: {counted(report.without_full, 'pictures')} with a thumbnail alone; gone or "
+            "changed since they were indexed"
         )
     out.print(
         f"next: python -m http.server --bind 127.0.0.1 --directory {out_folder}, then http://127.0.0.1:8000"

@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, StoreFolder, device
+from limner.counted import counted
 from limner.errors import DataError, SettingsError
 from limner.names import Spelling
 from limner.store_reports import (
@@ -60,7 +61,7 @@ def info_command(store: StoreFolder) -> StoreFacts:
         bytes=size_of(store),
     )
     regions = "" if facts.map is None else f", with region features of {' × '.join(map(str, facts.map))}"
-    out.print(f"{store}: {facts.pictures} pictures, {facts.bytes / 1e6:.1f} MB{regions}")
+    out.print(f"{store}: {counted(facts.pictures, 'pictures')}, {facts.bytes / 1e6:.1f} MB{regions}")
     arithmetic = "" if facts.precision is None else f" in {facts.precision}"
     out.print(f"model {facts.fingerprint[:12]}{arithmetic} of run {facts.run}, made {facts.created}")
     if is_kept:
@@ -131,18 +132,18 @@ def delete_command(
         reason = doubt(gone, len(every))
         if reason and not dry_run and not yes:
             raise SettingsError(
-                f"{store}: would delete {len(gone)} of {len(entries)} pictures, but {reason}, as if its disk "
-                "were away; look by --dry-run, and add --yes if these files are gone for good"
+                f"{store}: would delete {counted(len(gone), 'pictures', of=len(entries))}, but {reason}, as if "
+                "its disk were away; look by --dry-run, and add --yes if these files are gone for good"
             )
         doomed.update(gone)
     whole = [entry for entry in entries if doomed.issuperset(entry.paths)]
     left = len(entries) - len(whole)
     others = len(doomed) - sum(len(entry.paths) for entry in whole)
-    copies = f", and {others} copies of others" if others else ""
+    copies = f", and {counted(others, 'copies')} of others" if others else ""
     if dry_run:
         for path in sorted(doomed):
             out.print(path)
-        out.print(f"{store}: would delete {len(whole)} of {len(entries)} pictures{copies}")
+        out.print(f"{store}: would delete {counted(len(whole), 'pictures', of=len(entries))}{copies}")
     else:
         count = opened.take_out(doomed)
         left = len(opened)
@@ -197,7 +198,8 @@ def erase_command(
         for path in leftovers:
             out.print(f"{path} (no row names it)")
         out.print(
-            f"{store}: would erase {count} of {total} pictures, {sentences} sentences, and what was deleted earlier"
+            f"{store}: would erase {counted(count, 'pictures', of=total)}, "
+            f"{counted(sentences, 'sentences')}, and what was deleted earlier"
         )
         names = {path.name for path in leftovers}
         planned = ErasureReport.planned(
@@ -212,7 +214,7 @@ def erase_command(
         )
         _print_unknown(store, planned)
         return planned
-    question = f"{store}: erase {count} of {total} pictures and {sentences} sentences for good?"
+    question = f"{store}: erase {counted(count, 'pictures', of=total)} and {counted(sentences, 'sentences')} for good?"
     if (count or sentences) and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise SettingsError("nothing was erased")
     forget = None if audit is None else _erasable_log(audit)
@@ -257,8 +259,8 @@ def verify_command(
         whole = "damaged: put back a copy of the store, or index into a new folder"
     elif not report.sound and not DAMAGE.keys() & report.found.keys() - set(BESIDE):
         whole = "whole, each picture once, but not what lies beside its rows"
-    sentences = f" and {report.sentences} sentences" if report.sentences else ""
-    out.print(f"{store}: {report.pictures} pictures{sentences}, {whole}")
+    sentences = f" and {counted(report.sentences, 'sentences')}" if report.sentences else ""
+    out.print(f"{store}: {counted(report.pictures, 'pictures')}{sentences}, {whole}")
     return report
 
 
@@ -274,7 +276,7 @@ def backup_command(
     with counting("pictures checked") as progress:
         report = backup(store, copy, progress=progress)
     size = size_of(copy)
-    out.print(f"{copy}: {report.pictures} pictures, {size / 1e6:.1f} MB, whole")
+    out.print(f"{copy}: {counted(report.pictures, 'pictures')}, {size / 1e6:.1f} MB, whole")
     return BackedUp(copy_folder=str(copy), pictures=report.pictures, sentences=report.sentences, bytes=size)
 
 
@@ -293,7 +295,7 @@ def export_command(
     with counting("pictures") as progress:
         report = export_store(store, exported, to, progress=progress)
     out.print(
-        f"{exported}: {report.pictures} pictures and {report.sentences} sentences, width {report.dim}, "
+        f"{exported}: {_held(report)}, width {report.dim}, "
         f"{report.bytes / 1e6:.1f} MB; model {report.fingerprint[:12]}"
     )
     return report
@@ -363,14 +365,11 @@ def _print_repair(store: Path, report: Repair) -> None:
         out.print(f"not repaired: {text}")
     if report.applied:
         again = "; index the folders of this store again" if report.loses else ""
-        out.print(
-            f"{store}: {report.pictures} pictures and {report.sentences} sentences, {len(report.repaired)} encoded "
-            f"again{again}"
-        )
+        out.print(f"{store}: {_held(report)}, {len(report.repaired)} encoded again{again}")
     else:
         out.print(
             f"{store}: nothing was changed, since not all can be restored. Put back the store's files from a copy, or "
-            f"repair with --accept-loss, which keeps {report.pictures} pictures and {report.sentences} sentences, and "
+            f"repair with --accept-loss, which keeps {_held(report)}, and "
             "index the folders again"
         )
 
@@ -386,8 +385,14 @@ def compact_command(store: StoreFolder) -> Compacted:
     with opened.writing():
         opened.rows.scrub()
     after = size_of(store)
-    out.print(f"{store}: {len(opened)} pictures, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB")
+    out.print(
+        f"{store}: {counted(len(opened), 'pictures')}, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB"
+    )
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
+
+
+def _held(report: Any) -> str:
+    return f"{counted(report.pictures, 'pictures')} and {counted(report.sentences, 'sentences')}"
 
 
 def _erasable_log(file: Path) -> "ErasableLog":
@@ -420,25 +425,28 @@ def _print_unknown(store: object, report: ErasureReport, shown: int = 20) -> Non
     if report.naming:
         more, keys = len(report.naming) - shown, "".join(f" --id {key}" for key in report.naming[:shown])
         out.print(
-            f"{len(report.naming)} sentences that stay name an identity that no picture has any more; this erases "
+            f"{counted(len(report.naming), 'sentences')} left with an identity that no picture has; this erases "
             f"them: limner store erase {shlex.quote(str(store))}{keys}"
             + (f" ({more} more, whose keys --json prints)" if more > 0 else "")
         )
 
 
 def _print_erasure(store: object, report: ErasureReport) -> None:
-    files = f", {report.uploads} files of uploads deleted" if report.uploads else ""
-    files += f", {report.leftovers} pictures deleted that no row named" if report.leftovers else ""
-    lines = "" if report.audit_lines is None else f", {report.audit_lines} lines of the audit log changed"
+    files = f", {counted(report.uploads, 'files')} of uploads deleted" if report.uploads else ""
+    files += (
+        f", {counted(report.leftovers, 'pictures')} deleted that no row named" if report.leftovers else ""
+    )
+    of_log = f", {counted(report.audit_lines or 0, 'lines')} of the audit log changed"
+    lines = "" if report.audit_lines is None else of_log
     out.print(
-        f"{store}: {report.pictures} pictures and {report.sentences} sentences erased, {report.left} left"
-        f"{files}{lines}; what was deleted earlier is gone"
+        f"{store}: {_held(report)} erased, {report.left} left{files}{lines}; what was deleted earlier is gone"
     )
     traces = report.traces
     verdict = "none is left but in sentences that stay" if report.naming else "none is left"
     verdict = "some are left" if report.found else verdict
     out.print(
-        f"searched {report.files} files ({report.bytes / 1e6:.1f} MB) for {traces.searched} traces, "
+        f"searched {counted(report.files, 'files')} ({report.bytes / 1e6:.1f} MB) for "
+        f"{counted(traces.searched, 'traces')}, "
         f"{traces.visible} of which were there before: {verdict}"
     )
     if traces.shared or traces.short:

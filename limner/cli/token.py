@@ -1,5 +1,6 @@
 """`limner token`: make, list and revoke the named tokens of a search server."""
 
+from datetime import date
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,8 @@ class TokenAdded(Result):
     """Its name, which the audit log has."""
     rights: tuple[str, ...]
     """Its rights."""
+    expires: date | None
+    """Its last day, in UTC; null = it does not expire."""
     token: str
     """The token; it is told only once."""
 
@@ -33,6 +36,8 @@ class TokenListed(Result):
     """Its rights."""
     created: str
     """Time when it was made."""
+    expires: date | None
+    """Its last day, in UTC; null = it does not expire."""
 
 
 class TokenRevoked(Result):
@@ -50,6 +55,9 @@ def add_command(
         list[str],
         "Rights with commas between them: search, add, erase; may be repeated.",
     ] = ["search"],  # noqa: B006 - as Typer has it
+    expires: Annotated[
+        str | None, "Its last day, in UTC, such as 2027-01-31; if not given, it never expires."
+    ] = None,
 ) -> TokenAdded:
     """Make a token, print it, and add its hash to a file.
 
@@ -62,10 +70,15 @@ def add_command(
     # an error and no smaller rights: a misspelt one would be found out by a refused client
     if unknown := [right for right in asked if right not in RIGHTS]:
         raise SettingsError(f"--rights: expected some of {', '.join(RIGHTS)}, got {unknown[0][:40]!a}")
-    token = add_token(file, name, chosen)
-    err.print(f"{file}: {name} may {', '.join(chosen)}; this is the only time that the token is shown")
+    try:
+        last = None if expires is None else date.fromisoformat(expires)
+    except ValueError:
+        raise SettingsError(f"--expires: expected a day such as 2027-01-31, got {expires!a}") from None
+    token = add_token(file, name, chosen, expires=last)
+    until = "" if last is None else f" until {last}"
+    err.print(f"{file}: {name} may {', '.join(chosen)}{until}; this is the only time that the token is shown")
     out.print(token)
-    return TokenAdded(name=name, rights=tuple(chosen), token=token)
+    return TokenAdded(name=name, rights=tuple(chosen), expires=last, token=token)
 
 
 @command(app, "list")
@@ -75,7 +88,8 @@ def list_command(file: TokenFile) -> list[TokenListed]:
 
     tokens = read_tokens(file)
     for token in tokens:
-        out.print(f"{token.name}  {','.join(token.rights)}  {token.created}")
+        until = "" if token.expires is None else f"  until {token.expires}"
+        out.print(f"{token.name}  {','.join(token.rights)}  {token.created}{until}")
     if not tokens:
         err.print(f"{file}: no tokens")
     return [TokenListed.model_validate(token, from_attributes=True) for token in tokens]

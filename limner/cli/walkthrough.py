@@ -10,6 +10,7 @@ import numpy as np
 
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.training_progress import TrainingProgress
+from limner.counted import counted
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers
 from limner.documented import Result
@@ -65,7 +66,7 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int) -> DemoSumm
     began = time.monotonic()
     people, run_folder, store_folder = folder / "people", folder / "run", folder / "store"
     _claim(folder)
-    out.print(f"1. Drawing {identities} people")
+    out.print(f"1. Drawing {counted(identities, 'people')}")
     _draw(people, identities)
 
     recipe = change(get_recipe(RECIPE), list(settings))
@@ -82,7 +83,9 @@ def run_demo(folder: Path, settings: Sequence[str], identities: int) -> DemoSumm
         )
 
     test = dataset.split("test")
-    out.print(f"3. Evaluating on {TEST} people that training has not seen ({len(test)} pictures)")
+    out.print(
+        f"3. Evaluating on {counted(TEST, 'people')} that training has not seen ({counted(len(test), 'pictures')})"
+    )
     run = load_model(run_folder)
     report, colours = _evaluate(run, test)
     write_text(folder / "report.json", report.to_json())
@@ -154,7 +157,7 @@ def _draw(people: Path, identities: int) -> None:
             workers=os.cpu_count() or 1,
             progress=progress,
         )
-    out.print(f"   {drawn.images} pictures, {drawn.sentences} sentences in {people}")
+    out.print(f"   {counted(drawn.images, 'pictures')}, {counted(drawn.sentences, 'sentences')} in {people}")
 
 
 def _evaluate(run: TrainedModel, test: Dataset) -> tuple[Report, float]:

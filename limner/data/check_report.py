@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from limner.counted import counted
 from limner.data.records import GroupKind
 from limner.data.terms import UNSTATED, TermsOfUse
 from limner.documented import Result
@@ -118,8 +119,8 @@ def render(report: Report) -> str:
     facts = report.facts
     groups = "images" if facts.group_kind == "image" else "identities"
     lines = [
-        f"{report.source}: {facts.pictures:,} pictures, {facts.sentences:,} sentences, "
-        f"{facts.groups:,} groups ({groups})",
+        f"{report.source}: {counted(facts.pictures, 'pictures')}, {counted(facts.sentences, 'sentences')}, "
+        f"{counted(facts.groups, 'groups')} ({groups})",
         "",
         f"{'split':<8}{'pictures':>10}{'sentences':>11}{'groups':>9}  words known from train",
     ]

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from limner.counted import counted
 from limner.documented import Result
 from limner.evaluation.curves import Curve
 from limner.evaluation.ties import TiedFigure
@@ -206,7 +207,7 @@ def said_of_chance(chance: Mapping[str, Mapping[str, float]]) -> str:
 def _of_ties(report: Report) -> str:
     """How many queries ties decide, for each recall whose row the table has."""
     said = [
-        f"{name} of {of.queries:,} {kind}"
+        f"{name} of {counted(of.queries, kind)}"
         for key, kind in (("image_to_text", "images"), ("text_to_image", "sentences"))
         if _visible(tied := report.ties.get(key, {}))
         for name, of in tied.items()
@@ -268,10 +269,11 @@ def _seen(report: Report) -> str:
 
 
 def _caption(counts: Mapping[str, int]) -> str:
-    text = f"{counts['images']:,} images, {counts['sentences']:,} sentences, {counts['groups']:,} groups"
+    text = f"{counted(counts['images'], 'images')}, {counted(counts['sentences'], 'sentences')}, "
+    f"{counted(counts['groups'], 'groups')}"
     if folds := counts.get("folds"):
         text += f"; each value is the mean over {folds} folds"
     for kind in ("images", "sentences"):
         if missing := counts[f"{kind}_without_match"]:
-            text += f"; {missing:,} {kind} without a true match are not scored"
+            text += f"; {counted(missing, kind)} without a true match, not scored"
     return text

@@ -33,6 +33,7 @@ from limner.export.towers import ImageTower, TextTower
 from limner.export.word_tokenizer import require_tokenizers
 from limner.inference.calibration_file import FILE as CALIBRATION
 from limner.inference.calibration_file import calibration_text, load_calibration
+from limner.inference.load import load_model
 from limner.inference.openvino_library import require_openvino
 from limner.inference.source import EXPORT_FILE
 from limner.inference.trained import TrainedModel
@@ -63,7 +64,7 @@ class _Job:
 
 
 def export_run(
-    model: TrainedModel,
+    model: TrainedModel | str | Path,
     out: str | Path,
     *,
     format: ExportFormat = "onnx",
@@ -71,10 +72,11 @@ def export_run(
     bf16: bool = False,
     progress: Progress = lambda _: None,
 ) -> Path:
-    """Write a run's towers to a new folder, which appears whole or not at all.
+    """Write a run's towers to a new folder, which appears whole or not at all: `limner export` as a function.
 
-    With `calibration` they are in int8; with `bf16`, which OpenVINO alone knows, computed in that. Raises
-    `SettingsError` for a folder that is there, a library that is missing, and a format that cannot hold the model.
+    `model` is a run folder or a model that was loaded in fp32 on the CPU. With `calibration` the towers are in int8;
+    with `bf16`, which OpenVINO alone knows, computed in that. Raises `SettingsError` for a folder that is there, a
+    library that is missing, and a format that cannot hold the model.
     """
     folder = Path(out)
     expect_new(folder, "the export")
@@ -92,8 +94,9 @@ def export_run(
         require()
     if calibration is not None:
         require_onnxruntime()
+    run = model if isinstance(model, TrainedModel) else load_model(model, device="cpu", precision="fp32")
     with whole_folder(folder) as partial:
-        chosen.write(_Job(model, partial, format, calibration, bf16, progress))
+        chosen.write(_Job(run, partial, format, calibration, bf16, progress))
     return folder
 
 

@@ -1,34 +1,45 @@
 """Calibrate a run on a store's own images and sentences, from the vectors that the store holds.
 
-What is fitted is kept in the store, for searches of it, and goes before the calibration of the run.
+What is fitted is kept in the store, for searches of it, and goes before the calibration of the run. `calibrate` does
+both this and the fit on a dataset.
 """
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
-from limner.errors import DataError
+from limner.data.readers import open_dataset
+from limner.data.records import Dataset
+from limner.errors import DataError, SettingsError
 from limner.evaluation.arrays import Results
 from limner.evaluation.reranking import First
 from limner.inference.calibration import (
     EncodedGallery,
     ProgressCallback,
+    calibrate_run,
     expect_depth,
     expect_probability,
     fit_encoded,
+    write_calibration,
 )
 from limner.inference.calibration_file import THRESHOLD, RunCalibration
 from limner.inference.checkpoint import TRAINED_ON
 from limner.inference.learnt_images import word_of
+from limner.inference.load import load_model
 from limner.inference.trained import TrainedModel
 from limner.search.index_dataset import SPLIT
 from limner.search.sentences import SentenceTable
-from limner.store.calibration import SPLIT_NAME
+from limner.search.store import Store, store_files
+from limner.store.calibration import SPLIT_NAME, write_store_calibration
 from limner.store.contents import region_blocks
 from limner.store.files import StoreFiles
+from limner.store.path import StorePath
 from limner.store.snapshot import Snapshot
 from limner.types import RegionFeatures
 
@@ -120,6 +131,49 @@ def calibrate_store(
         progress=progress,
     )
     return StoreCalibration(made, left_out)
+
+
+def calibrate(
+    model: TrainedModel | str | Path,
+    data: str | Dataset | None = None,
+    split: str = "val",
+    *,
+    store: Store | StoreFiles | StorePath | str | None = None,
+    threshold: float = THRESHOLD,
+    rerank: First | None = None,
+    told: Callable[[RunCalibration, int], None] = lambda calibration, left_out: None,
+    progress: ProgressCallback | None = None,
+) -> RunCalibration:
+    """Fit probabilities to a run's scores and write them: `limner calibrate` as a function.
+
+    - `model`: a loaded run, its folder or checkpoint.
+    - `data`: FORMAT:PATH or a dataset, whose split is fitted on; what is found goes into the run's folder.
+    - `store`: in place of `data`, a store whose pictures and sentences are fitted on; it goes into the store.
+    - `threshold`, `rerank`, `progress`: see `calibrate_store`.
+    - `told`: called with what was found, and how many sentences took no part, before it is written.
+
+    Raises `SettingsError` unless one of `data` and `store` is given, and what `calibrate_store` and
+    `limner.inference.calibration.calibrate_run` raise.
+    """
+    if (data is None) == (store is None):
+        raise SettingsError("calibrate: expected a dataset or a store, and not both")
+    how: dict[str, Any] = {"threshold": threshold, "rerank": rerank, "progress": progress}
+    if store is not None:
+        # before the model: a store that is not there costs no loading
+        files = store_files(store)
+        if not isinstance(model, TrainedModel):
+            model = load_model(model, precision=files.manifest.precision)
+        found = calibrate_store(model, files, **how)
+        told(found.calibration, found.left_out)
+        write_store_calibration(files, found.calibration)
+        return found.calibration
+    assert data is not None
+    dataset = (open_dataset(data) if isinstance(data, str) else data).split(split)
+    run = model if isinstance(model, TrainedModel) else load_model(model)
+    made = calibrate_run(run, dataset, split, **how)
+    told(made, 0)
+    write_calibration(run.path.parent, made)
+    return made
 
 
 def _unseen(run: TrainedModel, snapshot: Snapshot) -> list[bool]:

@@ -35,6 +35,8 @@ FRAME = 4
 """Width of a tile's frame; it lies inside the tile."""
 CAPTION = 30
 """Height of the line under a tile."""
+NAME = 22
+"""Height of the line with a file's name below it."""
 
 TRUE = (0, 128, 72)
 """Frame of an image with the identity that was sought."""
@@ -60,16 +62,18 @@ def contact_sheet(
     query: str | Path,
     truth: str | None = None,
     marks: Marks | None = None,
+    names: bool = False,
     columns: int = 5,
     tile: int = 200,
 ) -> Image.Image:
-    """Draw hits as rows of square tiles of `tile` pixels, each with rank and score below.
+    """Draw hits as rows of square tiles of `tile` pixels, each with rank, probability and score below.
 
-    `query` stands on top: a text, wrapped, or a `Path` to an image, which is drawn at the left. `truth` is the identity
-    that was sought: frames are green for hits with it, red for hits with another and grey for hits without one. Without
-    `truth` all frames are grey. `marks` are somebody's judgements by key, in its place: green for "right", red for
-    "wrong", and a word below. Images are fitted in whole; one that cannot be read becomes an empty tile that says so.
-    Accents are dropped, and scripts other than Latin are drawn as boxes: Pillow's own font has no more.
+    `names` writes the names of the files there, too. `query` stands on top: a text, wrapped, or a `Path` to an image,
+    which is drawn at the left. `truth` is the identity that was sought: frames are green for hits with it, red for hits
+    with another and grey for hits without one. Without `truth` all frames are grey. `marks` are somebody's judgements
+    by key, in its place: green for "right", red for "wrong", and a word below. Images are fitted in whole; one that
+    cannot be read becomes an empty tile that says so. Accents are dropped, and scripts other than Latin are drawn as
+    boxes: Pillow's own font has no more.
 
     Raises `SettingsError` for less than 1 column or tiles below 48 pixels.
     """
@@ -78,12 +82,15 @@ def contact_sheet(
     across = min(columns, max(len(hits), _LEAST_COLUMNS))
     width = 2 * MARGIN + across * tile + (across - 1) * GAP
     note = "green: a true match, red: not" if truth is not None else "best first, with the score of each"
+    if truth is None and any(hit.probability is not None for hit in hits):
+        note = "best first, with the probability of a match and the score"
     if marks is not None:
         note = "green: marked right, red: marked wrong"
     header = _header(query, note, width - 2 * MARGIN, tile)
     rows = -(-len(hits) // across)
+    below = CAPTION + (NAME if names else 0)
     top = MARGIN + header.height + MARGIN
-    height = top + (rows * (tile + CAPTION) + (rows - 1) * GAP if hits else 2 * CAPTION) + MARGIN
+    height = top + (rows * (tile + below) + (rows - 1) * GAP if hits else 2 * CAPTION) + MARGIN
     sheet = Image.new("RGB", (width, height), _PAPER)
     sheet.paste(header, (MARGIN, MARGIN))
     draw = ImageDraw.Draw(sheet)
@@ -91,10 +98,12 @@ def contact_sheet(
         draw.text((MARGIN, top), "No pictures found.", fill=_FAINT, font=_font(_TEXT_SIZE))
     for place, hit in enumerate(hits):
         left = MARGIN + place % across * (tile + GAP)
-        upper = top + place // across * (tile + CAPTION + GAP)
+        upper = top + place // across * (tile + below + GAP)
         said = _judged(hit, truth, marks)
         sheet.paste(_framed(hit.path, tile, _FRAMES.get(said, NEUTRAL)), (left, upper))
         _caption(draw, hit, said, (left, upper + tile), tile)
+        if names and (lines := wrap(hit.name, _font(_TEXT_SIZE), tile, 1)):
+            draw.text((left, upper + tile + CAPTION), lines[0], fill=_FAINT, font=_font(_TEXT_SIZE))
     return sheet
 
 
@@ -196,7 +205,8 @@ def _caption(draw: ImageDraw.ImageDraw, hit: Hit, said: str, corner: tuple[int, 
 
 def _score(hit: Hit) -> str:
     # a re-ranked hit is placed by its confidence, so its cosine would look out of order
-    return f"{hit.score:.3f}" if hit.confidence is None else f"{hit.confidence:.0%}"
+    score = f"{hit.score:.3f}" if hit.confidence is None else f"{hit.confidence:.0%}"
+    return score if hit.probability is None else f"p={hit.probability:.2f}  {score}"
 
 
 def _font(size: int) -> Font:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from limner.conditions import Condition
+from limner.counted import counted
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.errors import CheckpointError, SettingsError, StoreError, UnknownPictureError
@@ -33,6 +34,7 @@ from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.image_look import facts_of
 from limner.search.index import check_arguments, index_pictures
+from limner.search.index import reindex as encode_again
 from limner.search.index_dataset import index_dataset
 from limner.search.metadata import read_metadata
 from limner.search.open_source import open_source, store_of
@@ -83,7 +85,8 @@ class Store:
         self.files: StoreFiles = engine.files
 
     def __repr__(self) -> str:
-        return f"Store({str(self.files.folder)!r}, {len(self)} pictures, model {self.files.fingerprint[:12]})"
+        model = self.files.fingerprint[:12]
+        return f"Store({str(self.files.folder)!r}, {counted(len(self), 'pictures')}, model {model})"
 
     def __len__(self) -> int:
         return len(self.files)
@@ -356,12 +359,7 @@ def index(
         given: Any = images
         several = isinstance(given, Iterable) and not isinstance(given, str | bytes)
         found = find_pictures(given if several else [given])
-    if isinstance(model, str | Path) and isinstance(store, str | StorePath):
-        encoder: Encoder
-        encoder, files = open_source(model, store_path(store), keep_model=keep_model)
-    else:
-        encoder = load_source(model) if isinstance(model, str | Path) else model
-        files = _opened(store, encoder, keep_model)
+    encoder, files = _with_model(model, store, keep_model)
     if dataset is not None:
         return index_dataset(
             encoder,
@@ -382,6 +380,43 @@ def index(
         workers=workers,
         progress=progress,
     )
+
+
+def reindex(
+    store: Store | StoreFiles | StorePath | str,
+    model: Encoder | str | Path,
+    new: Store | StoreFiles | StorePath | str,
+    *,
+    delete: bool = False,
+    keep_model: bool = True,
+    batch_size: int = 64,
+    progress: Callable[[int, int], None] | None = None,
+) -> IndexReport:
+    """Encode the images of a store again by another model, into a new store: `limner reindex` as a function.
+
+    Identities, capture times and metadata go along. `delete` takes out of the new store what the old one no longer
+    holds. The other arguments are those of `index`, the errors those of `limner.search.index.reindex`.
+    """
+    # before the model is loaded: a store that is not there is told at once
+    old = store_files(store)
+    encoder, files = _with_model(model, new, keep_model)
+    return encode_again(old, encoder, files, delete=delete, batch_size=batch_size, progress=progress)
+
+
+def store_files(store: Store | StoreFiles | StorePath | str) -> StoreFiles:
+    """The files of a store that is there, open or not. Raises `StoreError`."""
+    if isinstance(store, Store):
+        return store.files
+    return store if isinstance(store, StoreFiles) else StoreFiles.open(store_path(store))
+
+
+def _with_model(
+    model: Encoder | str | Path, store: Store | StoreFiles | StorePath | str, keep_model: bool
+) -> tuple[Encoder, StoreFiles]:
+    if isinstance(model, str | Path) and isinstance(store, str | StorePath):
+        return open_source(model, store_path(store), keep_model=keep_model)
+    encoder = load_source(model) if isinstance(model, str | Path) else model
+    return encoder, _opened(store, encoder, keep_model)
 
 
 def _of_pictures(progress: Callable[[int, int], None], what: str, done: int, total: int) -> None:

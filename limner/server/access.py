@@ -1,9 +1,17 @@
-"""Access: bearer tokens and the rights that routes need, and the host names that the server answers to."""
+"""Access: tokens in a header or a cookie, the rights that routes need, and the host names that the server answers to.
 
+A cookie is sent by the browser itself, so that another site could try to use it. It is `SameSite=Strict`: no other site
+makes the browser send it. Another port or name of the same site does; those requests say so (`Sec-Fetch-Site`), and
+their cookie is not taken. What changes something is a DELETE or has a body of the type JSON, and neither leaves a
+browser for another origin before the server has agreed, which it never does.
+"""
+
+import base64
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 from starlette.responses import Response
@@ -25,6 +33,12 @@ _VERBS: Mapping[Right, str] = {
     "erase": "delete or erase pictures",
 }
 _TOKEN = "limner.token"
+_SHOWN = "limner.shown"
+
+COOKIE = "limner_token"
+"""Name of the cookie that remembers a token; deploy/ names it, too."""
+_REMEMBERED = 90 * 86_400
+"""Seconds for which a browser remembers a token."""
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::[0-9]*)?", re.ASCII)
 """A name, an IPv4 address or an IPv6 address in brackets, and a port."""
 
@@ -67,10 +81,12 @@ class Access:
                 return await app(scope, receive, send)
             if self.tokens is None:
                 return await self.app(scope, receive, send)
-            token = _shown_token(self.tokens, headers.get(b"authorization", b""))
-            if token is None:
-                return await self._refusal(scope, headers)(scope, receive, send)
-            scope[_TOKEN] = token
+            shown = _shown_token(headers)
+            token = None if shown is None else self.tokens.find(shown)
+            if token is None or token.has_expired:
+                fault = "is missing" if shown is None else "is wrong" if token is None else "has expired"
+                return await self._refusal(scope, fault)(scope, receive, send)
+            scope[_TOKEN], scope[_SHOWN] = token, shown
             # here and not in the route: the body of a request that may not be made is not read
             if rules.right is not None and rules.right not in token.rights:
                 verb = _VERBS[rules.right]
@@ -78,22 +94,55 @@ class Access:
                 return await answer(scope, receive, send)
         return await self.app(scope, receive, send)
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> Response:
+    def _refusal(self, scope: Scope, fault: str) -> Response:
         # the right token is let in whatever others send from its address. Guesses are slowed down all the same; what
         # keeps a token of 16 random characters from being guessed is its length
-        fault = "is missing"
-        if b"authorization" in headers:
-            fault = "is wrong"
-            if self.guesses is not None and (wait := self.guesses.take(client_of(scope))):
-                return too_many("too many requests with a wrong token", wait)
+        guesses = self.guesses if fault == "is wrong" else None
+        if guesses is not None and (wait := guesses.take(client_of(scope))):
+            return too_many("too many requests with a wrong token", wait)
         challenge = {"WWW-Authenticate": "Bearer"}
         return problem(401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge)
 
 
-def _shown_token(tokens: Tokens, authorization: bytes) -> Token | None:
-    """Find the token that the value of an Authorization header shows; None if it is none of them."""
-    kind, _, given = authorization.partition(b" ")
-    return tokens.find(given.strip()) if kind.lower() == b"bearer" else None
+def _shown_token(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """The token that a request shows, in its Authorization header or else in the cookie; None if it shows none."""
+    if b"authorization" in headers:
+        kind, _, given = headers[b"authorization"].partition(b" ")
+        return given.strip() if kind.lower() == b"bearer" else b""
+    # browsers say it, other clients do not
+    if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none"):
+        return None
+    cookies = (part.strip().partition(b"=") for part in headers.get(b"cookie", b"").split(b";"))
+    value = next((value for name, _, value in cookies if name == COOKIE.encode()), None)
+    try:
+        return value and base64.urlsafe_b64decode(value)
+    except ValueError:
+        return b""
+
+
+def remember(scope: Scope, response: Response) -> None:
+    """Let the browser keep the token of a request in a cookie, which no script reads and no other site sends."""
+    shown: bytes | None = scope.get(_SHOWN)
+    if shown is not None:
+        # a token may have signs that a cookie may not
+        response.set_cookie(
+            COOKIE, base64.urlsafe_b64encode(shown).decode("ascii"), max_age=_REMEMBERED, **_of_cookie(scope)
+        )
+
+
+def forget(scope: Scope, response: Response) -> None:
+    """Let the browser drop the cookie."""
+    response.delete_cookie(COOKIE, **_of_cookie(scope))
+
+
+def _of_cookie(scope: Scope) -> dict[str, Any]:
+    return {
+        # of this server alone, where several lie below one name
+        "path": f"{scope.get('root_path', '')}/",
+        "secure": scope["scheme"] == "https",
+        "httponly": True,
+        "samesite": "strict",
+    }
 
 
 def token_name(scope: Scope) -> str | None:

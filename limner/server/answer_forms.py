@@ -179,7 +179,7 @@ def kept_for(content: bytes, media_type: str, seconds: int, asked: str | None) -
         "ETag": tag,
         # no cache that several people share; and no answer of one token for another
         "Cache-Control": f"private, max-age={seconds}",
-        "Vary": "Authorization",
+        "Vary": "Authorization, Cookie",
     }
     if asked is not None and _names(asked, tag):
         return Response(status_code=304, headers=headers)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.search.store_info import store_info
-from limner.server.access import Access, rights_of
+from limner.server.access import Access, forget, remember, rights_of
 from limner.server.answer_forms import Compressing, Guarded, HeadRequests, fields_that_fit
 from limner.server.audit import AuditLog
 from limner.server.audit_routes import Auditing, note
@@ -181,6 +181,19 @@ def _server_routes(engine: Engine, health: Health, counters: Counters, settings:
         told = store_info(engine, max_k=settings.max_k, changes=changes, adds=adds)
         note(request.scope, count=told.pictures)
         return told.model_copy(update={"fields": fields_that_fit(told.fields, settings.max_answer)})
+
+    @Rules()
+    @routes.post("/v1/token", status_code=204, responses=declared(401, 429, *always))
+    async def remembered(request: Request, response: Response) -> None:
+        """Let this browser remember the token for 90 days, in a cookie that no script reads."""
+        remember(request.scope, response)
+
+    # open: a token that is not taken any more is forgotten, too
+    @Rules(is_open=True)
+    @routes.delete("/v1/token", status_code=204, responses=declared(429, *always))
+    async def forgotten(request: Request, response: Response) -> None:
+        """Let this browser forget the token."""
+        forget(request.scope, response)
 
     @Rules(cost=0.0)
     @routes.get(

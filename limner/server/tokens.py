@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -41,11 +41,17 @@ log = logging.getLogger("limner.server")
 
 @dataclass(frozen=True)
 class Token:
-    """A token without the token itself: its name, its rights, and the SHA-256 of its characters."""
+    """A token without the token itself: its name, its rights, the SHA-256 of its characters, and its last day."""
 
     name: str
     rights: frozenset[Right]
     sha256: str
+    expires: date | None = None
+
+    @property
+    def has_expired(self) -> bool:
+        """True after its last day, in UTC."""
+        return self.expires is not None and self.expires < datetime.now(UTC).date()
 
 
 class StoredToken(Documented):
@@ -64,6 +70,9 @@ class StoredToken(Documented):
 
     created: str
     """Time when it was made."""
+
+    expires: date | None = None
+    """Its last day, in UTC; null = it does not expire."""
 
 
 class _TokenFile(BaseModel):
@@ -86,11 +95,15 @@ def read_tokens(file: Path) -> tuple[StoredToken, ...]:
     return tokens
 
 
-def add_token(file: Path, name: str, rights: Collection[Right]) -> str:
+def add_token(file: Path, name: str, rights: Collection[Right], *, expires: date | None = None) -> str:
     """Make a token, add its hash to a file, and return it. A file that does not exist is made.
 
-    Raises `SettingsError`.
+    `expires` is its last day, in UTC. Raises `SettingsError`.
     """
+    if expires is not None and expires < datetime.now(UTC).date():
+        raise SettingsError(
+            f"a token until {expires} would have expired already; expected today or a later day"
+        )
     if not re.fullmatch(_NAME, name):
         raise SettingsError(f"expected a name of letters, digits, '.', '_' and '-', got {name[:80]!a}")
     # 256 random bits: nobody finds it from its hash, so that no slow hash is needed
@@ -101,10 +114,10 @@ def add_token(file: Path, name: str, rights: Collection[Right]) -> str:
             raise SettingsError(f"{file}: a token {name!r} exists; revoke it first, or take another name")
         chosen = tuple(right for right in RIGHTS if right in rights)
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        _write(
-            file,
-            (*tokens, StoredToken(name=name, rights=chosen, sha256=_hash(token.encode()), created=created)),
+        made = StoredToken(
+            name=name, rights=chosen, sha256=_hash(token.encode()), created=created, expires=expires
         )
+        _write(file, (*tokens, made))
     return token
 
 
@@ -138,7 +151,7 @@ class Tokens:
             self._named = _named(file)
 
     def find(self, given: bytes) -> Token | None:
-        """Find the token that a request has sent; None if it is none of them."""
+        """Find the token that a request has sent, one that has expired, too; None if it is none of them."""
         self._look()
         digest, found = _hash(given), None
         # all of them, each in constant time: == and an early end would tell by their time how near a guess is
@@ -163,7 +176,9 @@ class Tokens:
 
 
 def _named(file: Path) -> tuple[Token, ...]:
-    return tuple(Token(token.name, frozenset(token.rights), token.sha256) for token in read_tokens(file))
+    return tuple(
+        Token(token.name, frozenset(token.rights), token.sha256, token.expires) for token in read_tokens(file)
+    )
 
 
 def _state(file: Path) -> tuple[int, ...]:

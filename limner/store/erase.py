@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from limner.counted import counted
 from limner.durable import sync
 from limner.errors import CheckpointError, StoreError, UnfinishedErasureError
 from limner.store.contents import chunks
@@ -159,7 +160,8 @@ def _finishing(chosen: Erasable) -> Iterator[None]:
         if not (chosen.images or chosen.sentences):
             raise
         raise UnfinishedErasureError(
-            f"{error}. {len(chosen.images)} pictures and {len(chosen.sentences)} sentences are deleted, but their "
+            f"{error}. {counted(len(chosen.images), 'pictures')} and "
+            f"{counted(len(chosen.sentences), 'sentences')} are deleted, but their "
             "bytes may still be on the disk: the same call takes them off, though it no longer finds what it names",
             error.trouble,
             chosen.told,

@@ -16,7 +16,7 @@ def test_verify_and_forget(limner: Limner, tmp_path: Path) -> None:
     assert (report["lines"], report["sound"]) == (3, True)
     assert report["digest"] in limner("audit", "verify", file).out
     assert limner("audit", "verify", file, "--holds", report["digest"]).code == 0
-    assert "from 1 lines" in limner("audit", "forget", file, "--id", KEY).out
+    assert "from 1 line" in limner("audit", "forget", file, "--id", KEY).out
     assert limner("audit", "verify", file).code == 0
     still = limner("audit", "verify", file, "--holds", report["digest"])
     assert (still.code, "parts of 1 forgotten" in still.out) == (0, True)

@@ -20,7 +20,7 @@ def test_the_command_names_what_was_learnt_and_how_splits_were_drawn(
     twice = limner("evaluate", toy_run, "--data", f"folder:{folder}", "--json")
     count = len(toys.split("test"))
     assert (
-        f"the run was trained on 1 of these {count} pictures, which the set has in its training" in twice.err
+        f"the run was trained on 1 of {count} pictures here, which the set has in its training" in twice.err
     )
     assert json.loads(twice.out)["provenance"]["learnt_from"] == {
         "images": count,

@@ -41,7 +41,7 @@ def test_data_check_counts_what_a_towers_own_set_shares(limner: Limner, tmp_path
     asked = ("data", "check", data, "--pretrained-data", elsewhere)
     told = " ".join(limner(*asked).out.split())
     assert (
-        "test: 1 of 1 pictures by the number in the file name (train 1), 1 by their bytes; 1 of 1 captions"
+        "test: 1 of 1 picture by the number in the file name (train 1), 1 by their bytes; 1 of 1 caption"
         in told
     )
     rows = {row["split"]: row for row in json.loads(limner(*asked, "--json").out)["pretrained"]["shared"]}

@@ -81,7 +81,7 @@ def test_a_copy_is_listed_and_taken_out_alone(limner: Limner, own: Path) -> None
     would = limner("store", "delete", own, "/copies", first.path, "--dry-run").out
     assert would.endswith(f": would delete 1 of {len(rest) + 1} pictures\n")
     done = limner("store", "delete", own, "/copies/one.jpg", rest[0].path)
-    assert done.out == f"{own}: 1 deleted, {len(rest)} left, and 1 copies of others\n"
+    assert done.out == f"{own}: 1 deleted, {len(rest)} left, and 1 copy of others\n"
     assert files.images()[0].paths == [first.path, "/copies/two.jpg"]
 
 
@@ -166,7 +166,7 @@ def test_erase_tells_which_sentences_still_name_somebody(limner: Limner, own: Pa
         assert done.out.endswith(f"this erases them: limner store erase {own} --id {key}\n")
     assert "none is left but in sentences that stay" in done.out
     done = limner("store", "erase", own, "--id", key)
-    assert (done.code, "0 pictures and 1 sentences erased" in done.out) == (0, True)
+    assert (done.code, "0 pictures and 1 sentence erased" in done.out) == (0, True)
     assert text.encode() not in bytes_of(own)
 
 
@@ -182,7 +182,7 @@ def test_the_call_after_one_that_failed_says_what_it_has_done(
     monkeypatch.setattr(SqliteRows, "scrub", full)
     failed = limner("store", "erase", own, "--id", one.id)
     assert failed.code == 2
-    assert "1 pictures and 0 sentences are deleted, but their bytes may still be on the disk" in failed.err
+    assert "1 picture and 0 sentences are deleted, but their bytes may still be on the disk" in failed.err
     monkeypatch.setattr(SqliteRows, "scrub", scrub)
     done = limner("store", "erase", own, "--id", one.id)
     assert (done.code, "none is left\n" in done.out) == (1, True)
@@ -206,7 +206,7 @@ def test_erase_finds_what_a_deletion_left_in_the_uploads(limner: Limner, own: Pa
         assert f"{file} (no row names it)" in would.out
         assert file.exists()
         done = limner("store", "erase", own, *name, "--uploads", uploads)
-        assert (done.code, "1 pictures deleted that no row named" in done.out) == (0, True)
+        assert (done.code, "1 picture deleted that no row named" in done.out) == (0, True)
         assert not file.exists()
 
 
@@ -245,7 +245,7 @@ def test_erase_from_the_audit_log(limner: Limner, own: Path, tmp_path: Path) -> 
     log.append({"request": "search", "text": "a hat", "found": ["0" * 32]})
     log.close()
     done = limner("store", "erase", own, "--id", first.id, "--audit", tmp_path / "log")
-    assert (done.code, "1 lines of the audit log changed" in done.out) == (0, True)
+    assert (done.code, "1 line of the audit log changed" in done.out) == (0, True)
     text = (tmp_path / "log").read_text()
     assert ("a coat" in text, first.id in text, "a hat" in text) == (False, False, True)
     assert audit.verify(tmp_path / "log").sound
@@ -429,7 +429,7 @@ def test_erase_says_where_the_model_cannot_tell(limner: Limner, own: Path) -> No
     assert unknown not in limner("store", "erase", own, "--path", other.path, "--dry-run").out
     done = limner("store", "erase", own, "--path", other.path)
     assert done.code == 0
-    assert f"1 pictures and 0 sentences erased, {len(rest)} left" in done.out
+    assert f"1 picture and 0 sentences erased, {len(rest)} left" in done.out
     assert unknown in done.out
     assert limner("store", "verify", own).code == 1
     report = json.loads(limner("store", "erase", own, "--path", rest[0].path, "--json").out)
@@ -463,6 +463,6 @@ def test_names_may_be_typed_with_their_accents_in_one_sign_or_two(
     would = limner("store", "delete", store, asked, "--dry-run")
     assert would.out.splitlines()[0] == str(folder / name)
     erased = limner("store", "erase", store, "--path", asked)
-    assert (erased.code, "1 pictures and 0 sentences erased, 1 left" in erased.out) == (0, True)
+    assert (erased.code, "1 picture and 0 sentences erased, 1 left" in erased.out) == (0, True)
     # a folder means all below it
     assert limner("store", "delete", store, str(Path(asked).parent)).out == f"{store}: 1 deleted, 0 left\n"

@@ -54,3 +54,13 @@ def test_mistakes(limner: Limner, tmp_path: Path) -> None:
     refused(limner("token", "add", file, "ann"), "revoke it first")
     refused(limner("token", "revoke", file, "bo"), "no token 'bo'")
     refused(limner("token", "list", tmp_path / "missing"), "cannot be read")
+
+
+def test_the_command_says_until_when(limner: Limner, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    made = limner("token", "add", file, "ann", "--expires", "2999-01-31")
+    assert "may search until 2999-01-31" in made.err
+    assert limner("token", "list", file).out.rstrip().endswith("until 2999-01-31")
+    assert json.loads(limner("token", "list", file, "--json").out)[0]["expires"] == "2999-01-31"
+    for wrong in ("tomorrow", "31.1.2999", "2020-01-01"):
+        assert limner("token", "add", file, "bob", "--expires", wrong).code == 2

@@ -120,7 +120,7 @@ def test_table_says_what_was_not_scored() -> None:
     }
     shown = text(report(counts=counts, protocol="[bold]odd[/]"))
     assert "[bold]odd[/]" in shown
-    assert "1 images without a true match" in shown
+    assert "1 image without a true match" in shown
     assert "2 sentences without a true match" in shown
 
 

@@ -342,7 +342,7 @@ def test_the_report_says_what_ties_decide() -> None:
     text = _text(report)
     assert text.count("ties at random") == 2
     assert "83.3" in text
-    assert "ties decide R@1 of 1 images, R@1 of 1 sentences" in " ".join(text.split())
+    assert "ties decide R@1 of 1 image, R@1 of 1 sentence" in " ".join(text.split())
 
 
 def test_without_ties_a_report_is_as_before() -> None:

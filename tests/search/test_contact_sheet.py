@@ -1,11 +1,12 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from limner.errors import SettingsError
-from limner.search.contact_sheet import CAPTION, FALSE, FRAME, GAP, MARGIN, NEUTRAL, TRUE, contact_sheet
+from limner.search.contact_sheet import CAPTION, FALSE, FRAME, GAP, MARGIN, NAME, NEUTRAL, TRUE, contact_sheet
 from limner.wire import Hit
 from tests.search.fake import hit_of
 
@@ -101,3 +102,29 @@ def test_no_hits_and_no_words(wide: Path) -> None:
 def test_sizes_that_make_no_sheet_are_refused(columns: int, tile: int) -> None:
     with pytest.raises(SettingsError, match="at least 1 column"):
         contact_sheet([], query="a", columns=columns, tile=tile)
+
+
+def test_names_and_probabilities_are_written_below(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    draw = ImageDraw.ImageDraw.text
+
+    def seen(self: ImageDraw.ImageDraw, at: tuple[float, float], text: str, **how: Any) -> None:
+        written.append(text)
+        draw(self, at, text, **how)
+
+    monkeypatch.setattr(ImageDraw.ImageDraw, "text", seen)
+    (hit,) = hits_of(wide, [None])
+    sheets = [
+        contact_sheet([hit.model_copy(update={"probability": sure})], query="a coat", names=names)
+        for sure, names in ((None, False), (0.87, True))
+    ]
+    assert written[-4:] == [
+        "best first, with the probability of a match and the score",
+        "1",
+        "p=0.87  0.990",
+        "wide.png",
+    ]
+    assert written.index("1") == 2
+    assert "0.990" in written
+    # a line more, and the tile stays
+    assert sheets[1].height - sheets[0].height == NAME

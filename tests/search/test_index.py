@@ -53,6 +53,8 @@ def test_every_picture_is_added_once(
         progress=lambda done, total: calls.append((done, total)),
     )
     assert summary == IndexReport(added=11, unchanged=0, updated=0, skipped=())
+    # as docs/library.md has it
+    assert str(summary) == "IndexReport(11 added, 0 updated, 0 unchanged, 0 skipped, 0 passed over)"
     assert calls == [(done, 11) for done in range(1, 12)]
     check_rows(store, pictures)
 

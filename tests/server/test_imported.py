@@ -81,5 +81,5 @@ def test_the_page_shows_where_words_point(address: str, browser: "Browser") -> N
     search(page)
     open_first(page)
     page.wait_for_selector("text=Where the model looks")
-    assert page.locator("text=The score without each phrase").count() == 1
+    assert page.locator("text=What each phrase does").count() == 1
     page.close()

@@ -44,7 +44,7 @@ def test_results_side_by_side_by_keys(page: "Page") -> None:
         told = page.inner_text(f"{SECTION} >> nth={place}")
         assert hit["name"] in told
         assert f"{hit['score']:.4f}" in told
-        assert "The score without each phrase" in told
+        assert "What each phrase does" in told
     # a mark here is one of the list, too
     page.click(f"{SECTION} .mark.right >> nth=0")
     assert page.get_attribute(f"{SECTION} .mark.right >> nth=0", "aria-pressed") == "true"

@@ -166,3 +166,22 @@ def test_it_fits_a_phone(page: "Page") -> None:
     opened(page)
     answered(page)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def test_a_reload_keeps_the_descriptions_and_the_file_they_are_from(page: "Page", tmp_path: Path) -> None:
+    file = tmp_path / "people.tsv"
+    file.write_text(LINES, encoding="utf-8")
+    opened(page)
+    page.set_input_files("#many-file", file)
+    page.wait_for_function("() => document.querySelector('#many-status').textContent.startsWith('3 of 3')")
+    assert page.inner_text("#many-of") == "From the file people.tsv"
+    found = rows(page)
+    page.reload()
+    page.wait_for_function("() => document.querySelector('#many-status').textContent.startsWith('3 of 3')")
+    assert (page.input_value("#many-text"), rows(page)) == (LINES, found)
+    assert page.inner_text("#many-of") == "From the file people.tsv"
+    # what was changed is no longer the file's, and is not asked before somebody says so
+    page.fill("#many-text", "a dog")
+    page.reload()
+    page.wait_for_function("() => document.querySelector('#many-text').value === 'a dog'")
+    assert (page.inner_text("#many-of"), rows(page)) == ("", [])

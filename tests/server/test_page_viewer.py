@@ -22,7 +22,7 @@ def test_a_result_with_its_facts_and_explanation(page: "Page") -> None:
     first, second = api(page, "/v1/search", asked)["hits"][:2]
     open_first(page)
     assert first["name"] in page.inner_text("#facts")
-    assert page.inner_text("#why h3") == "The score without each phrase"
+    assert page.inner_text("#why h3") == "What each phrase does"
     assert "blue" in page.inner_text("#why")
     page.keyboard.press("ArrowRight")
     page.wait_for_function(
@@ -153,9 +153,15 @@ def test_words_that_mattered(page: "Page") -> None:
     )
     search(page)
     open_first(page)
-    assert page.locator(".weights li.falls").inner_text().split("\n") == ["woman", "falls by 0.100"]
-    assert page.locator(".weights li.rises").inner_text().split("\n") == ["blue jacket", "rises by 0.050"]
-    assert page.inner_text("#why .noise") == "Within noise: a."
+    assert page.locator(".weights li.falls").inner_text().split("\n") == [
+        "Without “woman”",
+        "the score falls by 0.100",
+    ]
+    assert page.locator(".weights li.rises").inner_text().split("\n") == [
+        "Without “blue jacket”",
+        "the score rises by 0.050",
+    ]
+    assert page.inner_text("#why .noise") == "No more than chance: a."
 
 
 def test_more_like_this(page: "Page") -> None:

@@ -60,7 +60,7 @@ def routes(app: FastAPI) -> set[str]:
 
 OPEN = {
     *("GET /livez", "GET /readyz", "GET /health", "GET /openapi.json", "GET /docs"),
-    *("GET /", "GET /page/{name}"),
+    *("GET /", "GET /page/{name}", "DELETE /v1/token"),
 }
 """What tells nothing of a picture."""
 
@@ -70,14 +70,20 @@ def test_every_route_declares_its_rules(app: FastAPI, routes: set[str]) -> None:
     assert declared.keys() == routes - {"HEAD /"}
     assert {route for route, rules in declared.items() if rules.is_open} == OPEN
     audited = {route: rules for route, rules in declared.items() if rules.audit is not None}
-    # of all that needs a token, only counts of requests leave no line
-    assert audited.keys() == declared.keys() - OPEN - {"GET /metrics"}
+    # of all that needs a token, only counts of requests and the token itself leave no line
+    assert audited.keys() == declared.keys() - OPEN - {"GET /metrics", "POST /v1/token"}
     # a name for each of them, and a right of its own
     assert len({rules.audit for rules in audited.values()}) == len(audited)
     assert all(rules.right is not None for rules in audited.values())
     for route, rules in declared.items():
         method, path = route.split()
-        reads = method == "GET" or path in ("/v1/search", "/v1/sentences", "/v1/explain", "/v1/export")
+        reads = method == "GET" or path in (
+            "/v1/search",
+            "/v1/sentences",
+            "/v1/explain",
+            "/v1/export",
+            "/v1/token",
+        )
         assert rules.changes == (rules.right in ("add", "erase")) == (not reads)
         # what may be long is a picture, and the judgements of an export
         body = app.openapi()["paths"].get(path, {}).get(method.lower(), {}).get("requestBody")

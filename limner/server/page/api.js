@@ -11,7 +11,10 @@ export class Problem extends Error {
 }
 
 const KEPT = "limner.token";
+const REMEMBERED = "limner.remembered"; // that the browser has the token in a cookie, which no script reads
 let token = stored();
+let remembered = wasRemembered();
+let wanted = false; // that it is to be remembered, once the server has taken it
 
 function stored() {
   try {
@@ -27,17 +30,49 @@ export function isToken(text) {
   return /^[\x21-\x7e]+$/.test(text);
 }
 
-export const hasToken = () => token !== "";
-
-/** Sends this token from now on; "" forgets it. */
-export function setToken(value) {
-  token = value;
-  dropPictures();
-  if (!value) keepToken();
+function wasRemembered() {
+  try {
+    return localStorage.getItem(REMEMBERED) === "1";
+  } catch {
+    return false;
+  }
 }
 
-/** Keeps the token, which the server has taken, until the tab is closed. */
-export function keepToken() {
+function noteRemembered(now) {
+  remembered = now;
+  try {
+    if (now) localStorage.setItem(REMEMBERED, "1");
+    else localStorage.removeItem(REMEMBERED);
+  } catch {
+    // Without storage the page asks for the token's right and gets it, and only cannot offer to forget it.
+  }
+}
+
+export const hasToken = () => token !== "" || remembered;
+
+/** Sends this token from now on; `remember`: by a cookie in place of the tab's storage. */
+export function setToken(value, remember = false) {
+  token = value;
+  wanted = remember;
+  noteRemembered(false);
+  dropPictures();
+}
+
+/** Forgets the token, the cookie too. */
+export async function forgetToken() {
+  const cookie = remembered;
+  setToken("");
+  await keepToken();
+  if (cookie) await answer("v1/token", { method: "DELETE" }).catch(() => {});
+}
+
+/** Keeps the token, which the server has taken, until the tab is closed, or in a cookie. */
+export async function keepToken() {
+  if (token && wanted) {
+    await answer("v1/token", { method: "POST" });
+    noteRemembered(true);
+    token = "";
+  }
   try {
     if (token) sessionStorage.setItem(KEPT, token);
     else sessionStorage.removeItem(KEPT);
@@ -46,11 +81,11 @@ export function keepToken() {
   }
 }
 
-async function answer(path, { body, signal } = {}) {
+async function answer(path, { body, signal, method = body ? "POST" : "GET" } = {}) {
   const headers = {};
   if (token) headers.Authorization = `Bearer ${token}`;
   if (body) headers["Content-Type"] = "application/json";
-  const options = { headers, signal, method: body ? "POST" : "GET", body: body && JSON.stringify(body) };
+  const options = { headers, signal, method, body: body && JSON.stringify(body) };
   let response;
   try {
     response = await fetch(path, options);
@@ -92,6 +127,22 @@ export async function exportFile(body, signal) {
   const name = /filename="([\w.-]+)"/.exec(response.headers.get("Content-Disposition") || "")?.[1] || "limner-export";
   return { blob: await response.blob(), name };
 }
+export const add = (body, signal) => json("v1/items", { body, signal });
+export const remove = (id) => answer(`v1/items/${encodeURIComponent(id)}`, { method: "DELETE" });
+
+/** Asks again as long as the server asks to wait. */
+export async function patiently(ask, signal) {
+  for (;;) {
+    try {
+      return await ask();
+    } catch (problem) {
+      if (!problem.wait || ![429, 503].includes(problem.status)) throw problem;
+      await new Promise((resolve) => setTimeout(resolve, 1000 * problem.wait));
+      signal?.throwIfAborted();
+    }
+  }
+}
+
 export const item = (id, signal) => json(`v1/items/${encodeURIComponent(id)}`, { signal });
 
 export function items(offset, limit, where, signal, newest = false) {
@@ -132,10 +183,11 @@ export function dropPicture(kind, id) {
 
 /** Shows a picture in an <img>; resolves to whether it could be had. */
 export async function showPicture(image, kind, id) {
-  image.dataset.shows = `${kind}/${id}`;
+  const shows = (image.dataset.shows = `${kind}/${id}`);
+  image.dataset.awaited = ""; // its place is seen, its alternative text not yet
   try {
     const url = await pictureUrl(kind, id);
-    if (image.dataset.shows !== `${kind}/${id}`) return false;
+    if (image.dataset.shows !== shows) return false;
     return await new Promise((resolve) => {
       image.onload = () => resolve(true);
       image.onerror = () => resolve(false);
@@ -143,5 +195,7 @@ export async function showPicture(image, kind, id) {
     });
   } catch {
     return false;
+  } finally {
+    if (image.dataset.shows === shows) delete image.dataset.awaited;
   }
 }

@@ -1,6 +1,6 @@
 // The page: the address says what is searched for and which result is open; everything else follows from it.
 
-import { hasToken, info as askInfo, keepToken, Problem, setToken } from "./api.js";
+import { forgetToken, hasToken, info as askInfo, keepToken, Problem } from "./api.js";
 import {
   asksSomething,
   forgetPictures,
@@ -16,6 +16,7 @@ import {
 import { byId, onLink } from "./elements.js";
 import { startLanguage, startTheme } from "./appearance.js";
 import { hideBench, say, showBench, startBench } from "./bench.js";
+import { offerChanges, startChanges } from "./changes.js";
 import {
   choose,
   closeCompare,
@@ -34,7 +35,7 @@ import { startKeys } from "./keys.js";
 import { t, translate } from "./language.js";
 import { firstHits, goOn, PART } from "./list.js";
 import { hideList, sayAwaited, sayChoices, sayList, sayStock, sayStore } from "./list-told.js";
-import { forgetMany, showRows, startMany } from "./many.js";
+import { forgetMany, openMany, showRows, startMany } from "./many.js";
 import {
   clearMarks,
   dropMarks,
@@ -62,6 +63,7 @@ import {
   showSkeleton,
   startResults,
 } from "./results.js";
+import { askToken } from "./token.js";
 import { closeViewer, openViewer, showJudgement, shownInViewer, startViewer } from "./viewer.js";
 
 const PATIENCE = 180; // ms before anything shows that an answer is awaited
@@ -163,10 +165,7 @@ function showMany() {
   clearHits();
   hideBench();
   closeViewer();
-  document.body.dataset.state = "many";
-  document.title = `${t("manyTitle")} · limner`;
-  byId("notice").replaceChildren();
-  byId("many-text").focus();
+  openMany();
 }
 
 function wait() {
@@ -180,7 +179,8 @@ function wait() {
 
 async function loadStore(signal) {
   store = await askInfo(signal);
-  keepToken();
+  await keepToken();
+  offerChanges(store);
   openMarks(store.id, hasToken());
   buildFilters(store);
   sayStore(store);
@@ -304,27 +304,23 @@ function showProblem(problem) {
   document.body.dataset.state = "results";
   if (!(problem instanceof Problem)) console.error(problem);
   const known = problem instanceof Problem ? problem : new Problem(500, t("pageFailed"), String(problem));
-  if (known.status === 401) askToken();
+  if (known.status === 401) askToken(renew);
   else byId("notice").replaceChildren(notices.trouble(known, () => refresh({ again: true })));
 }
 
-function askToken() {
-  const form = notices.tokenForm(hasToken(), (token) => {
-    setToken(token);
-    store = null;
-    refresh({ again: true });
-  });
-  byId("notice").replaceChildren(form);
-  byId("forget").hidden = true;
-  form.querySelector("input").focus();
+/** The page as the store is now. */
+function renew() {
+  store = null;
+  return refresh({ again: true });
 }
 
 /** Nothing of the store stays on the page, for whoever sits here next. */
-function forget() {
+async function forget() {
   forgetMarks();
   forgetMany();
   say("");
-  setToken("");
+  await forgetToken();
+  offerChanges(null);
   forgetPictures();
   clearFilters();
   sayStore(null);
@@ -428,6 +424,10 @@ startBench({
 });
 startMany({
   onOpen: (text, id) => go({ ...NOTHING, text, open: id }),
+  onProblem: (problem) => problem.status === 401 && (showProblem(problem), true),
+});
+startChanges({
+  onChanged: () => (writeAddress({ ...state, open: "" }, { replace: true }), renew()),
   onProblem: (problem) => problem.status === 401 && (showProblem(problem), true),
 });
 onLink("#to-many", () => go({ ...NOTHING, view: "many" }));

@@ -201,7 +201,9 @@ export async function download(form, searches) {
     like: picture ? null : like || null,
     picture: Boolean(picture),
     where: where || [],
+    // Marks are kept in the order in which they were made.
     pictures: Object.entries(pictures)
+      .sort(([, one], [, other]) => (one.rank ?? Infinity) - (other.rank ?? Infinity) || 0)
       .slice(0, MOST_PICTURES)
       .map(([id, one]) => ({
         id,

@@ -82,7 +82,7 @@ export function showComparedMarks(judged) {
 function column(hit, mark) {
   const image = h("img", { alt: alternativeText(hit), draggable: "false" });
   const gone = h("p", { class: "hint", hidden: true }, t("fileGone"));
-  const frame = h("div", { class: "shown" }, image, h("div", { class: "overlay" }));
+  const frame = h("div", { class: "whole" }, image, h("div", { class: "overlay" }));
   show(hit.id, image, gone).then(() => {
     // the frame is as large as the picture in it: regions lie over the right places
     if (image.naturalHeight) frame.style.setProperty("--shape", image.naturalWidth / image.naturalHeight);

@@ -8,7 +8,7 @@ const MOST = 3; // of a picture's own facts; the dialog has them all
 /** A list reads as one: the brackets and quotation marks of JSON are nothing to listen to. */
 const said = (value) => (Array.isArray(value) ? value.map(spelled).join(", ") : spelled(value));
 
-/** Identity and the first facts in a line, "" where nothing is known. A bare number or letter gets its field's name. */
+/** Time, identity and the first facts in a line, "" where nothing is known. A bare number or letter gets its field's name. */
 export function factsOf(picture) {
   const facts = Object.entries(picture.metadata || {})
     .slice(0, MOST)
@@ -17,7 +17,7 @@ export function factsOf(picture) {
       return text.length <= 2 || typeof value !== "string" || !Number.isNaN(Number(value)) ? `${name} ${text}` : text;
     });
   if (picture.identity != null) facts.unshift(t("identityShort", { identity: String(picture.identity) }));
-  if (!facts.length && picture.taken) facts.push(clock(picture.taken));
+  if (picture.taken) facts.unshift(clock(picture.taken));
   return facts.join("\u00a0· ");
 }
 

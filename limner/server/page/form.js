@@ -54,6 +54,7 @@ export function fillForm(state, { unsent = false } = {}) {
   basis.hidden = !picture && !state.like;
   if (picture) {
     image.dataset.shows = "";
+    delete image.dataset.awaited;
     image.src = picture.url;
     basis.querySelector("span").textContent = picture.name;
   } else if (state.like) {

@@ -34,7 +34,7 @@ async function smaller(file) {
   }
 }
 
-function base64(blob) {
+export function base64(blob) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));

@@ -20,7 +20,8 @@ export function sayStore(store) {
 export function sayList({ hits, matching, total, complete }, asked, body, store) {
   const number = hits.length;
   const left = Object.keys(body.marks ?? {}).length;
-  const best = t(matching < total - left ? "bestPassing" : "bestOf", { n: number, matching, total });
+  const filtered = asked.where.length > 0 || Boolean(asked.after || asked.before);
+  const best = t(filtered ? "bestPassing" : "bestOf", { n: matching, best: number, total });
   // Only where a reranker has ordered this answer, or would have: not for marks and pictures.
   const alone = asked.text && !asked.like && !keptPicture(asked.picture) && !left;
   const plain = alone && asked.plain && store.reranks;

@@ -1,6 +1,6 @@
 // Many descriptions at once: a row each, with its first pictures.
 
-import { Problem, search, showPicture } from "./api.js";
+import { patiently, Problem, search, showPicture } from "./api.js";
 import { closing, download, formButtons } from "./bench.js";
 import { byId, h } from "./elements.js";
 import { alternativeText } from "./facts.js";
@@ -12,10 +12,12 @@ const AT_ONCE = 4; // the server answers together what comes together
 const MOST = 1000;
 const LONGEST = 2000; // characters of a description
 const FORMS = ["csv", "json", "queries"];
+const KEPT = "limner.many"; // in the tab's storage: a reload and the way back find the descriptions again
 
 let doing = {};
 let asking = null;
 let rows = []; // {name, text, answer}
+let file = ""; // that the descriptions are from, as long as nobody has changed them
 
 /** `onOpen(text, id)` shows a description's own results; `onProblem(problem)` says whether it saw to it. */
 export function startMany(handlers) {
@@ -25,15 +27,54 @@ export function startMany(handlers) {
     start();
   });
   byId("many-file").addEventListener("change", async (event) => {
-    const [file] = event.target.files;
+    const [chosen] = event.target.files;
     event.target.value = "";
-    if (!file) return;
-    byId("many-text").value = await file.text();
+    if (!chosen) return;
+    byId("many-text").value = await chosen.text();
+    nameFile(chosen.name);
     start();
+  });
+  byId("many-text").addEventListener("input", () => {
+    nameFile("");
+    keep(false);
   });
   byId("many-stop").addEventListener("click", () => asking?.abort());
   byId("many-forms").replaceChildren(...formButtons(FORMS, exportRows));
   closing(byId("many-export"));
+}
+
+function nameFile(name) {
+  file = name;
+  byId("many-of").textContent = name ? t("fromFileNamed", { name }) : "";
+}
+
+function keep(asked) {
+  try {
+    sessionStorage.setItem(KEPT, JSON.stringify({ text: byId("many-text").value, file, asked }));
+  } catch {
+    // Without storage, or with more text than it takes, they last as long as the page.
+  }
+}
+
+export function openMany() {
+  document.body.dataset.state = "many";
+  document.title = `${t("manyTitle")} · limner`;
+  byId("notice").replaceChildren();
+  restore();
+  byId("many-text").focus();
+}
+
+/** What was there before the page was loaded again; what was asked is asked once more. */
+function restore() {
+  if (byId("many-text").value) return;
+  try {
+    const kept = JSON.parse(sessionStorage.getItem(KEPT) || "{}");
+    byId("many-text").value = kept.text || "";
+    nameFile(kept.file || "");
+    if (kept.asked) start();
+  } catch {
+    // Storage may be forbidden.
+  }
 }
 
 /** Lines as `limner search --queries` reads them: a description, or a name, a tab and a description. */
@@ -50,12 +91,21 @@ export function readLines(text) {
 }
 
 /** The rows once more, in the language of now. */
-export const showRows = () => rows.filter((row) => row.answer).forEach((row) => fill(row, ...shownOf(row)));
+export function showRows() {
+  nameFile(file);
+  rows.filter((row) => row.answer).forEach((row) => fill(row, ...shownOf(row)));
+}
 
 export function forgetMany() {
   asking?.abort();
   rows = [];
   byId("many-text").value = "";
+  nameFile("");
+  try {
+    sessionStorage.removeItem(KEPT);
+  } catch {
+    // Then nothing was kept.
+  }
   byId("many-status").textContent = "";
   byId("many-rows").replaceChildren();
   byId("many-export").hidden = byId("many-table").hidden = true;
@@ -70,6 +120,7 @@ async function start() {
     (found.some((row) => row.text.length > LONGEST) && t("manyLongest", { most: LONGEST }));
   byId("many-status").textContent = wrong || "";
   if (wrong) return;
+  keep(true);
   rows = found;
   const question = (asking = new AbortController());
   byId("many-rows").replaceChildren(...rows.map(rowOf));
@@ -101,22 +152,13 @@ async function start() {
 
 /** One description; where the server asks to wait, it is asked again. */
 async function answerRow(row, signal) {
-  for (;;) {
-    try {
-      row.answer = await search({ text: row.text, k: FIRST }, signal);
-      fill(row, ...shownOf(row));
-      return;
-    } catch (problem) {
-      if (!(problem instanceof Problem) || problem.status === 401 || problem.status === 0) throw problem;
-      if (problem.wait && (problem.status === 429 || problem.status === 503)) {
-        await new Promise((resolve) => setTimeout(resolve, 1000 * problem.wait));
-        signal.throwIfAborted();
-        continue;
-      }
-      row.error = problem.detail;
-      fill(row, h("p", { class: "wrong" }, problem.detail));
-      return;
-    }
+  try {
+    row.answer = await patiently(() => search({ text: row.text, k: FIRST }, signal), signal);
+    fill(row, ...shownOf(row));
+  } catch (problem) {
+    if (!(problem instanceof Problem) || problem.status === 401 || problem.status === 0) throw problem;
+    row.error = problem.detail;
+    fill(row, h("p", { class: "wrong" }, problem.detail));
   }
 }
 

@@ -77,13 +77,19 @@ export function noGoodMatch(answer) {
   );
 }
 
+const MOST = 10; // words of a query that are named
+const some = (words) => {
+  const named = words.slice(0, MOST).join(", ");
+  return words.length > MOST ? t("andMore", { named, n: words.length - MOST }) : named;
+};
+
 /** Words of the query that the model searched without. */
 export const leftOut = (words) =>
-  notice("quiet", t("unknownTitle"), line(t("unknownDetail", { words: words.join(", ") })));
+  notice("quiet", t("unknownTitle"), line(t("unknownDetail", { words: some(words) })));
 
 /** Words at the end of a query that is longer than the model reads. */
 export const cutOff = (words) =>
-  notice("quiet", t("unreadTitle"), line(t("unreadDetail", { words: words.join(", ") })));
+  notice("quiet", t("unreadTitle"), line(t("unreadDetail", { words: some(words) })));
 
 /** Words that were left out, and without which the text says the opposite. */
 const turned = (words) => notice("quiet", t("turnedTitle"), line(t("turnedDetail", { words: words.map((word) => `“${word}”`).join(", ") })));
@@ -149,7 +155,7 @@ function countDown(button, seconds) {
   if (seconds > 0) setTimeout(() => countDown(button, seconds - 1), 1000);
 }
 
-/** `onToken(token)` gets what was typed. */
+/** `onToken(token, remember)` gets what was typed, and whether this computer is to remember it. */
 export function tokenForm(wasWrong, onToken) {
   const input = h("input", {
     type: "password",
@@ -159,12 +165,13 @@ export function tokenForm(wasWrong, onToken) {
     "aria-describedby": "token-help token-wrong",
   });
   const wrong = h("p", { class: "hint wrong", id: "token-wrong", role: "alert" });
+  const remember = h("input", { type: "checkbox", id: "remember" });
   const submit = (event) => {
     event.preventDefault();
     const token = input.value.trim();
     wrong.textContent =
       !token || isToken(token) ? "" : t("tokenWrong");
-    if (token && !wrong.textContent) onToken(token);
+    if (token && !wrong.textContent) onToken(token, remember.checked);
   };
   const title = t(wasWrong ? "tokenRefused" : "tokenAsked");
   return h(
@@ -179,6 +186,7 @@ export function tokenForm(wasWrong, onToken) {
       input,
       h("button", { type: "submit", class: "go" }, t("goOn")),
     ),
+    h("label", { class: "all" }, remember, h("span", {}, t("rememberToken"))),
     wrong,
   );
 }

@@ -3,6 +3,7 @@
 import { explain, pictureUrl, showPicture } from "./api.js";
 import { attentionView } from "./attention.js";
 import { markButtons } from "./bench.js";
+import { deletion } from "./changes.js";
 import { byId, h, icon, spelled } from "./elements.js";
 import { alternativeText } from "./facts.js";
 import { conditionFor } from "./filters.js";
@@ -243,6 +244,7 @@ function actions(hit) {
       t("part"),
     ),
     open,
+    ...deletion(hit),
     h("span", { id: "part" }),
   ];
 }

@@ -20,7 +20,7 @@ export function weightsView(phrases, method) {
     return h(
       "li",
       { class: weight < 0 ? "rises" : "falls" },
-      h("span", { class: "term", dir: "auto" }, text),
+      h("span", { class: "term" }, t("without", { words: text })),
       axis,
       h("span", { class: "amount" }, t(weight < 0 ? "rises" : "falls", { amount: decimal(Math.abs(weight), 3) })),
     );
