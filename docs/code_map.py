@@ -35,6 +35,7 @@ WAYS = {
         ("limner/training/pictures.py", "Pictures", "keeps resized images and cuts views of them"),
         ("limner/data/transforms.py", "load", "reads and resizes; `random_view` crops and flips"),
         ("limner/data/images.py", "open_rgb", "decodes it, upright and in RGB"),
+        ("limner/data/decoding_cost.py", "scale", "lets a JPEG be decoded at a fraction of its size"),
         ("limner/data/heif.py", "is_heif", "says if it is one that needs another decoder"),
         ("limner/training/objective.py", "Objective", "embeds the batch once and sums over the losses"),
         ("limner/models/dual_encoder.py", "DualEncoder", "embeds images and sentences into one space"),

@@ -149,3 +149,14 @@ def test_shared_code_names_no_system(file: Path) -> None:
     if inside.parts[0] == "models" or inside.as_posix() in KNOWS_ITS_SYSTEM:
         return
     assert not _names_in(file) & (OF_ONE_SYSTEM | {system.replace("_", "-") for system in SYSTEMS})
+
+
+def test_no_text_is_made_and_dropped() -> None:
+    """The second half of a text that stands by itself in its line, behind one that is assigned."""
+    found = [
+        f"{file}:{node.lineno}"
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.JoinedStr)
+    ]
+    assert not found

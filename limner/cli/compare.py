@@ -87,8 +87,10 @@ def compare_command(
     adjusted = holm(np.array([tested.p for *_, tested in found]))
     table = Table(title=f"second minus first, first: {_short(systems[0])}", caption_justify="left")
     # without this remark a reader would take the first p below 0.05 of twenty for a finding
-    table.caption = "p by exchanging both systems' values in whole clusters; Holm: adjusted for "
-    f"{counted(len(found), 'tests')}"
+    table.caption = (
+        "p by exchanging both systems' values in whole clusters; Holm: adjusted for "
+        f"{counted(len(found), 'tests')}"
+    )
     for head in ("second", "direction", "measure"):
         table.add_column(head)
     for head in ("values", "difference", "95 %", "p", "p (Holm)"):

@@ -269,8 +269,7 @@ def _seen(report: Report) -> str:
 
 
 def _caption(counts: Mapping[str, int]) -> str:
-    text = f"{counted(counts['images'], 'images')}, {counted(counts['sentences'], 'sentences')}, "
-    f"{counted(counts['groups'], 'groups')}"
+    text = ", ".join(counted(counts[name], name) for name in ("images", "sentences", "groups"))
     if folds := counts.get("folds"):
         text += f"; each value is the mean over {folds} folds"
     for kind in ("images", "sentences"):

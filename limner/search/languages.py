@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from limner.errors import SettingsError
 from limner.models.known import KNOWN
 from limner.types import Encoder
 
@@ -89,7 +90,11 @@ def languages_of(encoder: Encoder) -> tuple[str, ...]:
     for known in KNOWN:
         if known.name in source:
             return () if known.languages[0].isdigit() else tuple(known.languages.split(", "))
-    tokenizer = getattr(encoder, "tokenizer", None)
+    try:
+        tokenizer = getattr(encoder, "tokenizer", None)
+    # a network of another library, which limner only calls
+    except SettingsError:
+        return ()
     if not getattr(tokenizer, "whole_words", False):
         return ()
     entries = set(getattr(tokenizer, "entries", ()))

@@ -155,7 +155,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         routes.add([route], Rules(is_open=True, policy=None) if is_page else Rules(is_open=True))
     # for the description only: FastAPI checks dependencies after it has parsed the body, the middleware before
     guarded = [Security(HTTPBearer(auto_error=False))] if needs_token else []
-    for router in (*behind_token, health_routes(health), page_routes()):
+    for router in (*behind_token, health_routes(health), page_routes(), _forgetting()):
         routes.add(router.routes)
         app.include_router(router, dependencies=guarded if router in behind_token else [])
     place = engine.files.folder
@@ -164,6 +164,19 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     install_handlers(app, [*sorted(secret, key=len, reverse=True), *([str(folder)] if folder else [])])
     _describe_openapi(app, settings)
     return app
+
+
+def _forgetting() -> APIRouter:
+    """Make the route that is open so that a token which is not taken any more is forgotten, too."""
+    routes = APIRouter(tags=["server"])
+
+    @Rules(is_open=True)
+    @routes.delete("/v1/token", status_code=204, responses=declared(429, 421, 500))
+    async def forgotten(request: Request, response: Response) -> None:
+        """Let this browser forget the token."""
+        forget(request.scope, response)
+
+    return routes
 
 
 def _server_routes(engine: Engine, health: Health, counters: Counters, settings: ServerSettings) -> APIRouter:
@@ -187,13 +200,6 @@ def _server_routes(engine: Engine, health: Health, counters: Counters, settings:
     async def remembered(request: Request, response: Response) -> None:
         """Let this browser remember the token for 90 days, in a cookie that no script reads."""
         remember(request.scope, response)
-
-    # open: a token that is not taken any more is forgotten, too
-    @Rules(is_open=True)
-    @routes.delete("/v1/token", status_code=204, responses=declared(429, *always))
-    async def forgotten(request: Request, response: Response) -> None:
-        """Let this browser forget the token."""
-        forget(request.scope, response)
 
     @Rules(cost=0.0)
     @routes.get(

@@ -29,7 +29,8 @@ def test_mistakes_on_the_command_line(limner: Limner) -> None:
     refused(limner("data", "chek", "x"), r"Did you mean 'check'\?\n$")
     refused(limner("evaluate", "--data", "x"), "Missing argument 'RUN'; see `limner evaluate --help`")
     refused(
-        limner("search", "s", "red", "-k", "many"), "Invalid value for '-k': .*; see `limner search --help`"
+        limner("search", "s", "red", "-k", "many"),
+        "Invalid value for '-k' / '--k': .*; see `limner search --help`",
     )
     refused(limner("search", "s", "red", "blue"), "unexpected extra argument")
     refused(limner("search", "s", "--image"), "Option '--image' requires an argument")

@@ -121,7 +121,9 @@ def test_table_says_what_was_not_scored() -> None:
     shown = text(report(counts=counts, protocol="[bold]odd[/]"))
     assert "[bold]odd[/]" in shown
     assert "1 image without a true match" in shown
-    assert "2 sentences without a true match" in shown
+    said = " ".join(shown.split())
+    assert "3 images, 4 sentences, 4 groups;" in said
+    assert "2 sentences without a true match" in said
 
 
 def test_the_table_says_what_towers_had_seen_before() -> None:

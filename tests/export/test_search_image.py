@@ -10,7 +10,7 @@ DEPLOY = ROOT / "deploy"
 LEFT_OUT = {"torch", "accelerate", "safetensors"}
 """The packages that only a network in PyTorch needs."""
 
-ADDED = {"onnxruntime", "tokenizers"}
+ADDED = {"onnxruntime", "pillow-heif", "tokenizers"}
 
 
 def requirements(lines: list[str]) -> dict[str, str]:

@@ -213,7 +213,7 @@ def test_a_browser_that_has_a_thumbnail_is_told_so(engine: Engine, tmp_path: Pat
         first, other = (client.get(f"/v1/thumbnails/{key}") for key in keys[:2])
         tag = first.headers["etag"]
         assert first.headers["cache-control"] == "private, max-age=600"
-        assert first.headers["vary"] == "Authorization"
+        assert first.headers["vary"] == "Authorization, Cookie"
         assert (first.headers["content-type"], tag != other.headers["etag"]) == ("image/jpeg", True)
         address = f"/v1/thumbnails/{keys[0]}"
         for asked in (tag, f'"x", W/{tag}', "*"):

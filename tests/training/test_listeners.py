@@ -48,7 +48,7 @@ def test_each_epoch_is_logged(
     exec(compile(code, "docs/training.md", "exec"), {})
     rows = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(program.logged) == len(rows) > 1
-    assert all(values["seconds"] > 0 and values["epoch"] >= 1 for values, _ in program.logged)
+    assert all(values["seconds"] >= 0 and values["epoch"] >= 1 for values, _ in program.logged)
     assert name == "wandb" or [step for _, step in program.logged] == list(range(len(rows)))
 
 
