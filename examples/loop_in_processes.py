@@ -38,3 +38,5 @@ for _ in range(41):
     cmce.update(i, t, g)
     queue.push(nn.functional.normalize(i), nn.functional.normalize(t), g, g)
 print(f"process {dist.get_rank()}: loss {loss:.3f}, remembered {cmce.images.sum() + queue.images.sum():.6f}")
+dist.barrier()  # nobody leaves while another still waits for it
+dist.destroy_process_group()

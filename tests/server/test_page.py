@@ -222,6 +222,8 @@ def test_nothing_is_wider_than_a_phone(page: "Page") -> None:
 def test_the_chosen_theme_is_kept(page: "Page") -> None:
     page.emulate_media(color_scheme="light")
     page.goto("/")
+    # its scripts listen by then
+    page.wait_for_selector("body[data-state=idle]")
     page.click("#theme")
     page.reload()
     assert page.get_attribute("html", "data-theme") == "dark"
