@@ -269,7 +269,8 @@ def _with_same_vector(
     files: StoreFiles, stored: Mapping[str, StoredImage], vectors: Mapping[str, np.ndarray]
 ) -> dict[str, StoredImage]:
     """The stored images whose vector is the one that is given."""
-    entries = list(stored.values())
+    # of many paths all rows are read, those of others, too
+    entries = [entry for entry in stored.values() if entry.path in vectors]
     if not entries:
         return {}
     snapshot = files.snapshot()

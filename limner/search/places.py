@@ -8,7 +8,6 @@ different facts are images of their own, and so is a file that is named by the h
 import hashlib
 import os
 import stat
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from limner.names import same_name
 from limner.search.image_look import Note, Outcome, Seen, Task, same_facts, told_of
 from limner.store.entry import Place, StoredImage, key_of
 from limner.store.missing import is_gone
@@ -309,4 +309,4 @@ def _is_renamed(before: str, now: str) -> bool:
 
 
 def _folded(path: str) -> str:
-    return unicodedata.normalize("NFC", path).casefold()
+    return same_name(path).casefold()

@@ -231,12 +231,13 @@ class StoreFiles:
 
         Sentences of these files go, too. Raises what `delete` raises.
         """
+        out = set(paths)
         with self.changing() as writer:
-            named = [image for image in self.images() if not set(paths).isdisjoint(image.paths)]
-            left = [[place for place in image.places if place.path not in paths] for image in named]
+            named = [image for image in self.images() if not out.isdisjoint(image.paths)]
+            left = [[place for place in image.places if place.path not in out] for image in named]
             pairs = list(zip(named, left, strict=True))
             writer.update([image.at(some) for image, some in pairs if some])
-            writer.delete_sentences(paths=list(paths))
+            writer.delete_sentences(paths=list(out))
             return writer.delete([image.id for image, some in pairs if not some])
 
     def entries(self, paths: Sequence[str] | None = None) -> dict[str, StoredImage]:

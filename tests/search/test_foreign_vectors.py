@@ -12,6 +12,7 @@ from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.foreign_vectors import (
     ForeignModel,
+    ForeignVectors,
     foreign_model,
     index_vectors,
     read_query_vectors,
@@ -23,6 +24,7 @@ from limner.search.index import index_pictures, reindex
 from limner.search.query_vectors import PreparedRequest
 from limner.search.repair import repair
 from limner.search.store import open_store
+from limner.store import files as store_files
 from limner.store.files import StoreFiles
 from limner.store.verify import verify
 from limner.store_reports import IndexReport
@@ -210,3 +212,16 @@ def test_files_without_the_arrays_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "few.npz", sentences=np.ones((2, 3)), sentence_names=["q"])
     with pytest.raises(DataError, match="'sentence_names' has 1 rows, 'sentences' 2"):
         read_query_vectors(tmp_path / "few.npz")
+
+
+def test_of_many_paths_those_of_others_are_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond so many paths all rows of the store are read."""
+    monkeypatch.setattr(store_files, "_FEW", 1)
+    paths = tuple(str(draw(tmp_path / f"{number}.png", number)) for number in range(6))
+    vectors, files = np.eye(6, 8, dtype=np.float32), store_of_vectors("theirs", 8, tmp_path / "store")
+    for part in (slice(0, 3), slice(3, 6)):
+        report = index_vectors(files, ForeignVectors(paths[part], vectors[part], None))
+        assert (report.added, report.updated, report.unchanged) == (3, 0, 0)
+    assert len(files) == 6
