@@ -109,14 +109,12 @@ class SentenceTable:
             return
         rows = self._read()
         ours = [(row, vector) for row, vector in rows if row.path in moves]
-        writer.delete_sentences([row.id for row, _ in ours])
-        held = {row.id for row, _ in rows}.difference(row.id for row, _ in ours)
         moved = {}
         for row, vector in ours:
             one = Sentence(row.text, moves[row.path or ""])
-            # a copy may have the same sentence
-            if one.id not in held:
-                moved[one.id] = (one, vector)
+            moved[one.id] = (one, vector)
+        # a copy, or what has gone from the new path, may have the same sentence
+        writer.delete_sentences([*(row.id for row, _ in ours), *moved])
         vectors = matrix_of(self.files.folder, [vector for _, vector in moved.values()], self.files.dim)
         writer.add_sentences([(key, one.text, one.path) for key, (one, _) in moved.items()], vectors)
 

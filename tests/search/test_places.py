@@ -440,3 +440,16 @@ def test_an_export_has_the_sentences_of_all_places(tmp_path: Path) -> None:
     SentenceTable(store).index(FakeEncoder(), [Sentence("red", str(one)), Sentence("blue", str(two))])
     export_store(store.folder, tmp_path / "out.parquet", to="parquet")
     assert pq.read_table(tmp_path / "out.parquet")["sentences"].to_pylist() == [["blue", "red"]]
+
+
+def test_a_sentence_follows_to_the_place_of_a_picture_that_had_the_same(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    one, two = (put(folder / f"{number}.png", bytes_of(tmp_path, number + 4)) for number in (1, 2))
+    indexed(store, folder)
+    SentenceTable(store).index(
+        FakeEncoder(), [Sentence(text, str(path)) for text in ("red", "blue") for path in (one, two)]
+    )
+    two.rename(one)
+    assert indexed(store, folder)[0] == IndexReport(moved=1, replaced=1)
+    found = SentenceTable(store).search(FakeEncoder().encode_texts("red")[0], 9)
+    assert sorted((sentence.text, sentence.path) for sentence in found) == [("blue", one), ("red", one)]
