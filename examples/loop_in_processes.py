@@ -1,7 +1,4 @@
-"""A loop of one's own in several processes, with losses that remember: a buffer of identities, and a queue.
-
-torchrun --nproc-per-node 2 examples/loop_in_processes.py
-"""
+"""Losses that remember, in several processes: torchrun --nproc-per-node 2 examples/loop_in_processes.py"""
 
 import torch
 import torch.distributed as dist
