@@ -210,8 +210,8 @@ class Client:
     ) -> ErasureReport:
         """Erase pictures from the server's disk, if it allows it: see `limner.search.store.Store.erase`.
 
-        This may take minutes for a large store, and waits as long. A server tells nothing of where its files lie, so
-        `paths` raise a `SettingsError`.
+        This may take minutes for a large store, and waits as long. A server knows pictures by id, so `paths` raise a
+        `SettingsError`.
         """
         if paths:
             raise SettingsError(

@@ -98,7 +98,7 @@ class Hit(ResponseModel):
 
     # left out of the JSON if it is None: answers of a server have no such field, not even null
     path: Path | None = Field(default=None, exclude_if=_is_none)
-    """Its file when it was indexed; only in answers of this machine, a server sends none."""
+    """Its file when it was indexed; a server sends none unless it shows paths."""
 
     copies: tuple[Path, ...] = Field(default=(), exclude_if=operator.not_)
     """Further files of the same bytes; as `path`."""
@@ -295,7 +295,7 @@ class FoundSentence(ResponseModel):
     """Key of the sentence itself, by which it can be erased."""
 
     path: Path | None = Field(default=None, exclude_if=_is_none)
-    """File of the picture that it describes; only in answers of this machine, a server sends none."""
+    """File of the picture that it describes; a server sends none unless it shows paths."""
 
     def __repr__(self) -> str:
         return f"FoundSentence({self.rank}, {self.score:+.3f}, {self.text[:60]!r})"
@@ -324,7 +324,7 @@ class Item(ResponseModel):
     """Name of its file."""
 
     path: Path | None = Field(default=None, exclude_if=_is_none)
-    """Its file; only in answers of this machine, a server sends none."""
+    """Its file; a server sends none unless it shows paths."""
 
     copies: tuple[Path, ...] = Field(default=(), exclude_if=operator.not_)
     """Further files of the same bytes; as `path`."""

@@ -6,11 +6,13 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from limner.errors import DataError
 from limner.judgements import Judgements
+from limner.wire import Item
 
 _COLUMNS = (
     "query",
@@ -19,6 +21,7 @@ _COLUMNS = (
     "rank",
     "id",
     "name",
+    "path",
     "identity",
     "taken",
     "score",
@@ -32,6 +35,9 @@ _COLUMNS = (
 # cell behind each of them, and a row behind each line break, in quotes or not
 _SIGNS = "=+@＝＋＠－-"
 _FORMULA = re.compile(rf"^(?=[\s;]*[{_SIGNS}]|[\t\r\n])|(?<=[;\t\r\n])(?=[{_SIGNS}])")
+
+_UNSAFE = re.compile(r"^\.+|[^\w .,()+-]")
+"""Signs that a name in a zip has not: those of paths, which lead elsewhere, and those that a system does not allow."""
 
 _RELEVANCE = {"right": 1, "wrong": 0}
 """TREC's relevance of a mark; 0 says "looked at and not relevant", and "maybe" says nothing."""
@@ -66,10 +72,12 @@ def as_csv(judged: Judgements) -> bytes:
         "store_version": origin.version,
         "model": origin.model.fingerprint,
     }
-    names = sorted({name for search in judged.searches for one in search.pictures for name in one.metadata})
+    pictures = [one for search in judged.searches for one in search.pictures]
+    names = sorted({name for one in pictures for name in one.metadata})
+    shown = [name for name in _COLUMNS if name != "path" or any(one.path is not None for one in pictures)]
     text = io.StringIO()
     table = csv.writer(text)
-    table.writerow([*_COLUMNS, *(cell(f"metadata.{name}") for name in names), *told])
+    table.writerow([*shown, *(cell(f"metadata.{name}") for name in names), *told])
     for search in judged.searches:
         for one in search.pictures:
             known = {
@@ -79,7 +87,7 @@ def as_csv(judged: Judgements) -> bytes:
                 "like": search.like,
             }
             facts = [cell(one.metadata.get(name)) for name in names]
-            table.writerow([*(cell(known[name]) for name in _COLUMNS), *facts, *map(cell, told.values())])
+            table.writerow([*(cell(known.get(name)) for name in shown), *facts, *map(cell, told.values())])
     # with a mark of its coding, without which Excel reads UTF-8 as the system's own
     return text.getvalue().encode("utf-8-sig")
 
@@ -115,12 +123,20 @@ def as_queries(judged: Judgements) -> bytes:
     return "".join(f"{name}\t{text}\n" for name, text in texts.items()).encode()
 
 
-def as_zip(
-    judged: Judgements, pictures: Mapping[str, tuple[bytes, str]], sheets: Mapping[str, bytes]
-) -> bytes:
+def file_name(picture: Item, ending: str, taken: Collection[str]) -> str:
+    """The name of a picture's file in a zip: its own where its path is told, else its key."""
+    if picture.path is None:
+        return f"{picture.id}{ending}"
+    # an upload's name is what a client wrote; and on some systems names end at a dot, or differ not by case
+    stem = _UNSAFE.sub("_", PurePath(picture.name).stem)
+    folded = {name.casefold() for name in taken}
+    return f"{stem}-{picture.id}{ending}" if f"{stem}{ending}".casefold() in folded else f"{stem}{ending}"
+
+
+def as_zip(judged: Judgements, pictures: Mapping[str, bytes], sheets: Mapping[str, bytes]) -> bytes:
     """Pack all of it: the files above, a contact sheet a search, and the pictures under `pictures/`.
 
-    `pictures` are contents and endings of files by key, `sheets` JPEGs by name.
+    `pictures` are contents of files, `sheets` JPEGs, by name.
     """
     file = io.BytesIO()
     # stored and not deflated: pictures are compressed already, and the rest is small
@@ -135,8 +151,8 @@ def as_zip(
             packed.writestr("qrels-missing.txt", f"{error}\n")
         for name, sheet in sheets.items():
             packed.writestr(f"{name}.jpg", sheet)
-        for key, (content, ending) in pictures.items():
-            packed.writestr(f"pictures/{key}{ending}", content)
+        for name, content in pictures.items():
+            packed.writestr(f"pictures/{name}", content)
     return file.getvalue()
 
 

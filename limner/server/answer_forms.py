@@ -1,4 +1,4 @@
-"""The forms in which an answer leaves: without paths, cut to size, guarded in browsers, compressed, or 304."""
+"""The forms in which an answer leaves: without paths or with, cut to size, guarded in browsers, compressed, or 304."""
 
 import gzip
 import hashlib
@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from limner.server.routes import rules_of
+from limner.server.settings import ServerSettings
 from limner.store.snapshot import Snapshot
 from limner.store.uploads import NAME, is_upload
 from limner.wire import FoundSentence, Hit, Item, MetadataField
@@ -191,11 +192,12 @@ def _names(asked: str, tag: str) -> bool:
     return asked.strip() == "*" or tag in [one.strip().removeprefix("W/") for one in asked.split(",")]
 
 
-def without_path(one: T, folder: Path | None) -> T:
-    """Make a hit or an item ready for HTTP: without its path, under the name that clients know."""
+def for_clients(one: T, settings: ServerSettings) -> T:
+    """Make a hit or an item ready for HTTP: under the name that clients know, and without paths unless shown."""
     # told for an upload by what its client called it: its file has the hash for a name
-    name = shown_name(str(one.path), one.metadata, folder)
-    return one.model_copy(update={"path": None, "copies": (), "name": name})
+    name = shown_name(str(one.path), one.metadata, settings.uploads)
+    hidden = {} if settings.show_paths else {"path": None, "copies": ()}
+    return one.model_copy(update={**hidden, "name": name})
 
 
 def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:

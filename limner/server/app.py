@@ -243,8 +243,8 @@ def _describe_openapi(app: FastAPI, settings: ServerSettings) -> None:
             schemas = schema["components"]["schemas"]
             schemas["Problem"] = problem_schema()
             schemas["Fault"] = Fault.model_json_schema()
-            for model in ("Hit", "Item", "FoundSentence"):
-                # of answers on the machine of the store only: `without_path`
+            for model in () if settings.show_paths else ("Hit", "Item", "FoundSentence"):
+                schemas[model]["properties"].pop("copies", None)
                 del schemas[model]["properties"]["path"]
             for model, always in (("Answer", "took_ms"), ("StoreInfo", "max_k")):
                 # null in the library only

@@ -64,18 +64,18 @@ class RequestModel(Documented):
         return values
 
 
-def conditions_of(where: Sequence[str]) -> tuple[Condition, ...]:
+def conditions_of(where: Sequence[str], *, paths: bool) -> tuple[Condition, ...]:
     """Parse conditions.
 
-    Raises `RefusedError` for a condition on paths, and for one of very many values.
+    Raises `RefusedError` for one on paths, unless `paths` are shown, and for one of very many values.
     """
     conditions = tuple(Condition.parse(one) for one in where)
     if any(len(condition.values) > _ALTERNATIVES for condition in conditions):
         raise RefusedError(422, f"where: a condition names at most {_ALTERNATIVES} values")
     # path~/home/a* is met or not: by such questions a client could spell out the folders of this machine
-    if any(condition.name.strip() == "path" for condition in conditions):
+    if not paths and any(condition.name.strip() == "path" for condition in conditions):
         raise RefusedError(
             403,
-            "where: this server tells nothing of where its files lie; ask by another fact, or on its own machine",
+            "where: this server tells nothing of where its files lie (--show-paths); ask by another fact",
         )
     return conditions

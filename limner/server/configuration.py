@@ -84,6 +84,9 @@ class ServeSettings(Settings):
     audit_fsync: bool = False
     """Answer only when the line is on the disk, so that it outlives a power cut."""
 
+    show_paths: bool | None = None
+    """Tell the paths of pictures; if not given, without a token and a proxy, where only this machine asks."""
+
     keep_metadata: bool = False
     """Send pictures as the files that they are, with EXIF, XMP and IPTC data, the place among them."""
 
@@ -158,6 +161,11 @@ class ServeSettings(Settings):
         """True if clients must send a token."""
         return self.token_file is not None or self.tokens is not None
 
+    @property
+    def _own_machine(self) -> bool:
+        """True if those who ask are on the machine of the pictures: here a port without a token is on loopback."""
+        return not self.needs_token and self.behind_proxy is None and self.uds is None
+
     def server_settings(self) -> ServerSettings:
         """Make the settings of the app; the token is read from its file.
 
@@ -199,6 +207,7 @@ class ServeSettings(Settings):
                 # without a token, only this machine's names: a foreign page may point its own here (DNS rebinding)
                 "hosts": () if self.needs_token else (*LOCAL, self.host),
                 "changes": self.allow_changes,
+                "show_paths": self._own_machine if self.show_paths is None else self.show_paths,
                 "root_path": self.root_path.rstrip("/"),
                 "max_body": self.max_body * 2**20,
                 "max_metadata": self.max_metadata * 2**10,

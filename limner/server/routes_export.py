@@ -16,10 +16,10 @@ from limner.judgements import ExportForm, JudgedPicture, JudgedSearch, Judgement
 from limner.requests import Whole
 from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
-from limner.search.judgement_files import as_csv, as_json, as_qrels, as_queries, as_zip, query_name
+from limner.search.judgement_files import as_csv, as_json, as_qrels, as_queries, as_zip, file_name, query_name
 from limner.search.store_info import system_of
 from limner.server.access import token_name
-from limner.server.answer_forms import without_path
+from limner.server.answer_forms import for_clients
 from limner.server.audit_routes import note
 from limner.server.bodies import Key, RequestModel, Sentence, Where
 from limner.server.pictures import Decoding, small_or_whole
@@ -189,7 +189,7 @@ def _judged(
                 where=tuple(search.where),
                 pictures=tuple(
                     JudgedPicture(
-                        **without_path(item, settings.uploads).model_dump(exclude={"path"}),
+                        **for_clients(item, settings).model_dump(),
                         **one.model_dump(exclude={"id"}),
                     )
                     for item, one in zip(items, there, strict=True)
@@ -220,10 +220,9 @@ def _file(form: ExportForm, judged: Judgements, engine: Engine, snapshot: Snapsh
     if form == "sheet":
         return _sheet(judged.searches[0], snapshot)
     if form == "zip":
-        keys = list(dict.fromkeys(one.id for search in judged.searches for one in search.pictures))
         return as_zip(
             judged,
-            _pictures(engine, keys, keep=keep),
+            _pictures(engine, judged, keep=keep),
             {
                 f"sheet-{number:03}": _sheet(search, snapshot)
                 for number, search in enumerate(judged.searches, start=1)
@@ -233,13 +232,18 @@ def _file(form: ExportForm, judged: Judgements, engine: Engine, snapshot: Snapsh
     return {"csv": as_csv, "json": as_json, "qrels": as_qrels, "queries": as_queries}[form](judged)
 
 
-def _pictures(engine: Engine, keys: Sequence[str], *, keep: bool) -> dict[str, tuple[bytes, str]]:
-    """Files of pictures without their metadata, with their endings; the thumbnail of one whose file has changed."""
-    entries = [entry for key in keys if (entry := engine.files.entry(key)) is not None]
+def _pictures(engine: Engine, judged: Judgements, *, keep: bool) -> dict[str, bytes]:
+    """Files of pictures without their metadata, by their names; the thumbnail of one whose file has changed."""
+    told = {one.id: one for search in judged.searches for one in search.pictures}
+    entries = [entry for key in told if (entry := engine.files.entry(key)) is not None]
     size = sum(entry.size for entry in entries)
     if size > _ZIP:
         raise RefusedError(413, f"the pictures have {size / 2**20:,.0f} MiB; a zip may have {_ZIP >> 20}")
-    return {entry.id: small_or_whole(engine.files, entry, keep_metadata=keep) for entry in entries}
+    made: dict[str, bytes] = {}
+    for entry in entries:
+        content, ending = small_or_whole(engine.files, entry, keep_metadata=keep)
+        made[file_name(told[entry.id], ending, made)] = content
+    return made
 
 
 def _sheet(search: JudgedSearch, snapshot: Snapshot) -> bytes:

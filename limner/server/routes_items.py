@@ -17,7 +17,7 @@ from limner.errors import UnfinishedErasureError
 from limner.requests import where_strings
 from limner.search.engine import Engine
 from limner.server.access import rights_of
-from limner.server.answer_forms import json_size, pictures_that_fit, rows_that_fit, without_path
+from limner.server.answer_forms import for_clients, json_size, pictures_that_fit, rows_that_fit
 from limner.server.audit_routes import begun, note, settle
 from limner.server.batching import Worker
 from limner.server.bodies import Key, Picture, RequestModel, Where, conditions_of
@@ -150,13 +150,13 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
             # one snapshot for the rows and their number, though other processes add and delete
             snapshot = engine.files.snapshot()
             until = time.monotonic() + settings.query_seconds
-            conditions = conditions_of(where)
+            conditions = conditions_of(where, paths=settings.show_paths)
             rows = snapshot.meeting(conditions, until=until)
             rows = snapshot.newest_first(rows) if newest else rows
             absent = snapshot.metadata.absent(conditions) if conditions else {}
             # before they are read: 500 pictures with metadata of 8 MB would be 4 GB of Python objects
             part = snapshot.items(rows_that_fit(snapshot, rows[offset : offset + limit], settings.max_answer))
-            told = [without_path(one, uploads) for one in part]
+            told = [for_clients(one, settings) for one in part]
             return Items(items=pictures_that_fit(told, settings.max_answer), total=len(rows), absent=absent)
 
         # before the reading of the conditions, so that a refused question is recorded, too
@@ -169,7 +169,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
     @routes.get("/v1/items/{id}", responses=declared(403, 404, 429, *always))
     def item(id: Id) -> Item:
         """Describe one picture."""
-        return without_path(known_image(engine.files, id).to_item(), uploads)
+        return for_clients(known_image(engine.files, id).to_item(), settings)
 
     @Rules(right="add", audit="add", changes=True, large=True)
     @routes.post(
@@ -192,7 +192,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
             lambda: asyncio.wrap_future(worker.change(changes.add, body.image, body.name, given))
         )
         note(request.scope, found=[stored.id])
-        return without_path(stored.to_item(), uploads)
+        return for_clients(stored.to_item(), settings)
 
     @Rules(right="erase", audit="delete", changes=True)
     @routes.delete(
@@ -223,7 +223,7 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
         # as conditions, which `limner.server.audit.forget` knows how to remove
         where = [*body.where, *([] if body.identity is None else where_strings({"identity": body.identity}))]
         note(request.scope, where=where)
-        conditions_of(body.where)
+        conditions_of(body.where, paths=settings.show_paths)
 
         def erased() -> tuple[list[str], ErasureReport]:
             # a handle of its own, so that searches go on in the thread of the model

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from limner.judgements import MarkName
 from limner.requests import SearchRequest, SentencesRequest, Whole
 from limner.search.engine import Engine
-from limner.server.answer_forms import pictures_that_fit, sentences_that_fit, without_path
+from limner.server.answer_forms import for_clients, pictures_that_fit, sentences_that_fit
 from limner.server.audit_routes import asked_of, note
 from limner.server.batching import Worker, unless_disconnected
 from limner.server.bodies import (
@@ -133,9 +133,7 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
         asked = worker.ask(await decoded(query))
         answer = await unless_disconnected(request, asked, settings.query_seconds)
         # after the engine, which answers the library with the same hits and their paths
-        hits = pictures_that_fit(
-            [without_path(hit, settings.uploads) for hit in answer.hits], settings.max_answer
-        )
+        hits = pictures_that_fit([for_clients(hit, settings) for hit in answer.hits], settings.max_answer)
         note(request.scope, found=[hit.id for hit in hits])
         took = round(1000 * (time.perf_counter() - began), 2)
         left_out = len(answer.hits) - len(hits)
@@ -154,9 +152,10 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
         # also for images that the store no longer holds: their sentences tell of them all the same
         found = [hit.id or key_of(str(hit.path)) for hit in hits if hit.path is not None]
         note(request.scope, found=found, count=len(hits))
-        public_hits = tuple(hit.model_copy(update={"path": None}) for hit in hits)
+        if not settings.show_paths:
+            hits = tuple(hit.model_copy(update={"path": None}) for hit in hits)
         return SentencesAnswer(
-            sentences=public_hits, total=engine.sentence_count, left_out=len(found_hits) - len(hits)
+            sentences=hits, total=engine.sentence_count, left_out=len(found_hits) - len(hits)
         )
 
     @Rules(right="search", audit="explain")
@@ -184,6 +183,6 @@ def _checked(body: SearchRequest, settings: ServerSettings) -> SearchRequest:
         raise RefusedError(
             422, f"rerank: this server re-ranks at most {settings.max_rerank:,}, got {body.rerank:,}"
         )
-    conditions_of(body.where)
+    conditions_of(body.where, paths=settings.show_paths)
     # without the form of HTTP: from here on it is a request like any other
     return SearchRequest(**dict(body))

@@ -38,6 +38,9 @@ class ServerSettings(Settings):
     audit_fsync: bool = False
     """True: a line of the audit log is on the disk before its request is answered."""
 
+    show_paths: bool = False
+    """True: answers and exports have the paths of pictures, and conditions may ask for them."""
+
     keep_metadata: bool = False
     """True: pictures leave as the files that they are, with EXIF, XMP and IPTC data: place, time, owner."""
 

@@ -89,5 +89,27 @@ def test_no_setting_of_the_app_is_forgotten() -> None:
 
 
 def test_defaults_are_those_of_the_app() -> None:
-    made: dict[str, Any] = ServeSettings().server_settings().model_dump(exclude={"hosts"})
-    assert made == ServerSettings().model_dump(exclude={"hosts"})
+    # on one's own machine, which the app alone cannot know
+    apart = {"hosts", "show_paths"}
+    made: dict[str, Any] = ServeSettings().server_settings().model_dump(exclude=apart)
+    assert made == ServerSettings().model_dump(exclude=apart)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({}, True),
+        ({"host": "::1"}, True),
+        ({"show_paths": False}, False),
+        ({"tokens": True}, False),
+        ({"token_file": True}, False),
+        ({"tokens": True, "host": "0.0.0.0"}, False),
+        ({"tokens": True, "host": "0.0.0.0", "show_paths": True}, True),
+        ({"uds": Path("limner.sock")}, False),
+        ({"behind_proxy": "127.0.0.1"}, False),
+    ],
+)
+def test_paths_are_shown_on_ones_own_machine(tmp_path: Path, given: dict[str, Any], shown: bool) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef")
+    files = {name: tmp_path / "token" for name in ("tokens", "token_file") if name in given}
+    assert ServeSettings(**{**given, **files}).server_settings().show_paths is shown

@@ -5,6 +5,9 @@ const LONGEST = 2000; // characters that the server reads
 /** `name=value|value`, quoted where a value would be read as something else. */
 export const written = (name, values) => `${name}=${values.map(quoted).join("|")}`;
 
+/** What pictures of the same folder meet, and those of the folders in it. */
+export const beside = (path) => `path~${quoted(path.replace(/[^\\/]*$/, "*"))}`;
+
 /** Whether the server would read it as a condition. */
 export const isCondition = (text) => /^[^=!<>~]+(!=|[<>]=?|=|~)/.test(text) && text.length <= LONGEST;
 

@@ -21,6 +21,9 @@ export function factsOf(picture) {
   return facts.join("\u00a0· ");
 }
 
+/** Its file with the folder that it is in, where the server tells it; else the file's name alone. */
+export const fileOf = (picture) => (picture.path ? picture.path.split(/[\\/]/).slice(-2).join("/") : picture.name);
+
 /** What is said of a picture in place of it: its rank, where it is a result, and its facts. */
 export function alternativeText(picture) {
   const facts = factsOf(picture);

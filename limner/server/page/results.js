@@ -3,7 +3,7 @@
 import { dropPicture, dropPictures, showPicture } from "./api.js";
 import { markButtons } from "./bench.js";
 import { byId, h, icon } from "./elements.js";
-import { alternativeText, factsOf } from "./facts.js";
+import { alternativeText, factsOf, fileOf } from "./facts.js";
 import { count, decimal, percent, t } from "./language.js";
 import { markOfKey } from "./marks.js";
 import { inPlace } from "./place.js";
@@ -173,7 +173,7 @@ function card(hit, answer) {
       ),
       share !== null && meter,
       rankBefore(hit, answer),
-      h("span", { class: "known", dir: "auto" }, factsOf(hit) || hit.name),
+      h("span", { class: "known", dir: "auto" }, [factsOf(hit), hit.path && fileOf(hit)].filter(Boolean).join("\u00a0· ") || hit.name),
     ),
     h(
       "button",

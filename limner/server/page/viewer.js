@@ -4,6 +4,7 @@ import { explain, pictureUrl, showPicture } from "./api.js";
 import { attentionView } from "./attention.js";
 import { markButtons } from "./bench.js";
 import { deletion } from "./changes.js";
+import { beside } from "./conditions.js";
 import { byId, h, icon, spelled } from "./elements.js";
 import { alternativeText } from "./facts.js";
 import { conditionFor } from "./filters.js";
@@ -221,7 +222,8 @@ export function factRows(hit, onWhere = null) {
   if (hit.taken) known.push(row(t("taken"), clock(hit.taken)));
   for (const [name, value] of Object.entries(hit.metadata))
     known.push(row(name, spelled(value), conditionFor(name, value)));
-  known.push(row(t("file"), hit.name));
+  for (const path of [hit.path ?? hit.name, ...(hit.copies || [])])
+    known.push(row(t("file"), path, hit.path && beside(path)));
   return known.flat();
 }
 
