@@ -86,14 +86,6 @@ def told_of(stored: StoredImage) -> Note:
     return Note(stored.identity, stored.metadata, stored.taken_told)
 
 
-def facts_of(stored: StoredImage | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of an image of which `identity` or `metadata` or both are told now: what is not given stays."""
-    before = Note() if stored is None else told_of(stored)
-    facts = given["metadata"] if "metadata" in given else before.to_facts()
-    # as in a file of metadata, an identity may be among the other facts
-    return {**facts, "identity": given.get("identity", facts.get("identity", before.identity))}
-
-
 def look_at(task: Task, prepare: Callable[[ImageSource], Pixels]) -> Seen | str:
     """Decide what to do about one image; a text is the reason why it cannot be read."""
     path, stored = task.path, task.stored

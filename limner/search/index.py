@@ -173,6 +173,10 @@ class _Writer:
         self.cut_off: list[str] = []
         self._planned = planned
         self._stored = {task.path: task.stored for task in planned.tasks}
+        # images of which a file is a new one's as soon as that is written
+        self._held = {seen.entry.id: seen.entry for seen in planned.kept if len(seen.entry.places) > 1}
+        fresh = {path for task in planned.tasks for path in (task.path, *(one.path for one in task.others))}
+        self._holders = {path: row.id for row in self._held.values() for path in row.paths if path in fresh}
         self._thread = thread
         self._writer = changes
         self._fresh: list[Seen] = []
@@ -180,7 +184,7 @@ class _Writer:
         self._encoding: Future[EncodedBatch] | None = None
 
     def take_kept(self) -> None:
-        """Write what has become of the images whose bytes are in the store."""
+        """Write what has become of the images whose bytes are in the store, in one commit."""
         planned = self._planned
         if planned.replaced:
             self._writer.delete(planned.replaced)
@@ -188,6 +192,7 @@ class _Writer:
             self.take(seen)
         self._rewrite()
         SentenceTable(self.store).move(self._writer, planned.moves)
+        self._commit_if_due()
 
     def take(self, seen: Seen) -> None:
         self.counts[seen.outcome] += 1
@@ -236,7 +241,6 @@ class _Writer:
         if self._kept:
             self._writer.update(self._kept)
             self._kept = []
-            self._commit_if_due()
 
     def _add(self, batch: EncodedBatch) -> None:
         entries = [seen.entry for seen in batch.seen]
@@ -245,8 +249,18 @@ class _Writer:
             paths=[entry.path for entry in entries if is_another(self._stored.get(entry.path), entry)]
         )
         thumbnails = [seen.thumbnail for seen in batch.seen]
+        self._take_from_others({path for entry in entries for path in entry.paths})
         self._writer.add(entries, batch.vectors, batch.region_features, thumbnails)
         self._commit_if_due()
+
+    def _take_from_others(self, paths: set[str]) -> None:
+        """Take the files of new images, in the commit of these, from the images that had them before."""
+        rows = [self._held[key] for key in {self._holders.pop(path) for path in paths & self._holders.keys()}]
+        if not self._writer.is_free(row.id for row in rows):
+            self._writer.commit()
+        now = [row.at([place for place in row.places if place.path not in paths]) for row in rows]
+        self._writer.update(now)
+        self._held.update((row.id, row) for row in now)
 
     def _commit_if_due(self) -> None:
         if self._writer.due:
@@ -304,6 +318,22 @@ def notes_of(metadata: Mapping[str, Mapping[str, Any] | Note]) -> dict[str, Note
             ) from None
         notes[absolute] = Note(None if identity is None else str(identity), facts, time)
     return notes
+
+
+def facts_of(store: StoreFiles, path: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a file of which `identity` or `metadata` or both are told now: what is not given stays.
+
+    So it does of a picture that has moved there, or of which the file is a copy.
+    """
+    with ThreadPoolExecutor(1) as threads:
+        files = stats_of([path], threads)
+        images = store.images([path], {file.size for file in files.values()})
+        planned = plan([path], files, images, {}, threads)
+    known = [told_of(seen.entry) for seen in planned.kept if path in seen.entry.paths]
+    before = next(iter([*known, *(task.note for task in planned.tasks)]), None) or Note()
+    facts = given["metadata"] if "metadata" in given else before.to_facts()
+    # as in a file of metadata, an identity may be among the other facts
+    return {**facts, "identity": given.get("identity", facts.get("identity", before.identity))}
 
 
 def reindex(

@@ -7,6 +7,7 @@ different facts are images of their own, and so is a file that is named by the h
 
 import hashlib
 import os
+import secrets
 import stat
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from limner.names import same_name
 from limner.search.image_look import Note, Outcome, Seen, Task, same_facts, told_of
 from limner.store.entry import Place, StoredImage, key_of
 from limner.store.missing import is_gone
+from limner.store.uploads import is_added
 
 
 class File(NamedTuple):
@@ -150,7 +152,12 @@ class _Making:
         for by_name in (True, False):
             lost = {path: row for row in rows for path in row.lost if path not in self.moves}
             for path in list(left):
-                fits = (one for one in lost if not by_name or Path(one).name == Path(path).name)
+                # what a client adds is no picture of its owner's whose disk is away
+                fits = (
+                    one
+                    for one in lost
+                    if Path(one).name == Path(path).name or not (by_name or is_added(path))
+                )
                 if (before := next(fits, None)) is not None:
                     row = lost.pop(before)
                     row.places[path], row.moved = self.files[path].mtime, True
@@ -168,12 +175,12 @@ class _Making:
             )
 
         for row in rows:
-            if row.places and fits(next(iter(row.places)), told_of(row.image)):
+            if row.places and fits(next(iter(row.places)), self._told([*row.places], told_of(row.image))):
                 row.places[path] = self.files[path].mtime
                 self.copies += 1
                 return True
         for first in made:
-            if fits(first, self._claim(first)):
+            if fits(first, self._told([first, *self.fresh[first]], Note())):
                 self.fresh[first].append(path)
                 self.copies += 1
                 return True
@@ -190,8 +197,8 @@ class _Making:
         """The facts of an image at these paths, of which some were told before."""
         given = [self.notes[path] for path in paths if path in self.notes]
         # what was told of a picture that lay at one of these paths, and is gone, was told of this path, too
-        known = [before, *map(self._claim, paths)]
-        return given[0] if given else next((one for one in known if one != Note()), before)
+        known = given or [before, *map(self._claim, paths)]
+        return next((one for one in known if one != Note()), known[0])
 
     def plan(self, paths: Sequence[str]) -> Plan:
         """Say what is to be done."""
@@ -202,13 +209,14 @@ class _Making:
         others_have.update(path for some in self.fresh.values() for path in some)
         for row in self.rows:
             if row.places:
-                if not given.isdisjoint(row.places):
+                if not given.isdisjoint([*row.places, *row.lost]):
                     kept.append(self._kept(row))
                 continue
             # other bytes at the same path, and nothing of the old ones: the picture was edited
             own = [path for path in row.lost if path in self.fresh]
             if own:
                 edited[own[0]] = row.image
+                self.moves |= {path: own[0] for path in row.lost if path not in self.fresh}
             elif not others_have.isdisjoint(row.lost):
                 replaced.append(row.image.id)
         tasks = []
@@ -227,15 +235,17 @@ class _Making:
 
     def _kept(self, row: _Row) -> Seen:
         before = row.image
-        if row.places == dict(before.places) and self.notes.keys().isdisjoint(row.places):
-            return Seen(before, "unchanged", write=False)
         note = self._told(list(row.places), told_of(before))
         # a copy of which other facts are told now
-        for path in [one for one in row.places if one in self.notes and self.notes[one] != note]:
+        for path in [one for one in row.places if self.notes.get(one, Note()) not in (note, Note())]:
             del row.places[path]
             self.fresh[path] = []
         for path in row.lost:
             self.moves.setdefault(path, next(iter(row.places)))
+        # what was told of a file stays told until that has been read
+        row.places.update(place for place in before.places if place.path in self.fresh)
+        if row.places == dict(before.places) and self.notes.keys().isdisjoint(row.places):
+            return Seen(before, "unchanged", write=False)
         now = before.at([Place(*place) for place in row.places.items()])
         now = replace(now, taken_told=note.taken, identity=note.identity, metadata=note.metadata)
         outcome: Outcome = "moved" if row.moved else "unchanged"
@@ -244,10 +254,10 @@ class _Making:
 
 def _unused(path: str, key: str | None, taken: set[str]) -> str:
     """The key of a new image; another one than that of its path if an image that has moved on has that."""
-    number = 0
     found = key or key_of(path)
     while found in taken:
-        found, number = key_of(f"{path}\0{number}"), number + 1
+        # drawn: an image that is not among these may have any that could be made of the path
+        found = secrets.token_hex(16)
     taken.add(found)
     return found
 

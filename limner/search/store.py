@@ -32,8 +32,7 @@ from limner.search.engine import Engine
 from limner.search.find_pictures import find_pictures
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
-from limner.search.image_look import facts_of
-from limner.search.index import check_arguments, index_pictures
+from limner.search.index import check_arguments, facts_of, index_pictures
 from limner.search.index import reindex as encode_again
 from limner.search.index_dataset import index_dataset
 from limner.search.metadata import read_metadata
@@ -191,7 +190,7 @@ class Store:
         told = {field: value for field, value in given.items() if value is not None}
         # held from before the look: facts that another process gives meanwhile would be lost
         with self.files.writing():
-            facts = facts_of(self.files.entries([path]).get(path), told)
+            facts = facts_of(self.files, path, told)
             facts |= {} if name is None else {"name": name}
             report = self.index([path], metadata={path: facts})
         if report.skipped:

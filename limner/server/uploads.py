@@ -12,8 +12,7 @@ from limner.data.heif import is_heif
 from limner.data.images import browser_type
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.image_look import facts_of
-from limner.search.index import index_pictures
+from limner.search.index import facts_of, index_pictures
 from limner.server.problems import RefusedError
 from limner.store.entry import StoredImage
 from limner.store.path import cause_of
@@ -64,8 +63,7 @@ class Changes:
         try:
             # the file, too, is written by whoever holds the store: an erasure meanwhile would take it for a leftover
             with self.engine.files.writing(), self._written(path, content):
-                before = self.engine.files.entries([str(path)]).get(str(path))
-                facts = {**facts_of(before, given), NAME: name}
+                facts = {**facts_of(self.engine.files, str(path), given), NAME: name}
                 # one worker: it is one file, and the thread of the model waits for it anyway
                 done = index_pictures(
                     self.engine.encoder, self.engine.files, [path], metadata={str(path): facts}, workers=1

@@ -103,10 +103,13 @@ def chosen_by(
     images = [StoredImage.of(rows[place]) for place in np.flatnonzero(named).tolist()]
     erased = {path for image in images for path in image.paths}
     described = [path for _, path, _ in sentences]
+    others = set(own_paths) - erased
     # also those of a named path or key without an image
     theirs = _below([[] if path is None else [path] for path in described], wanted) | np.array(
         [
-            id in keys or (path is not None and (path in erased or key_of(path) in keys))
+            # a path of which another picture has the key now has a picture of its own
+            id in keys
+            or (path is not None and (path in erased or (path not in others and key_of(path) in keys)))
             for id, path, _ in sentences
         ],
         bool,

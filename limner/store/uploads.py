@@ -64,6 +64,11 @@ def is_in(parent: str | Path, folder: Path) -> bool:
     return os.path.realpath(parent) == os.path.realpath(folder)
 
 
+def is_added(path: str) -> bool:
+    """True for the path of an added picture, in whichever folder of uploads."""
+    return _NAME.fullmatch(Path(path).name) is not None and (Path(path).parent / MARK).exists()
+
+
 def added_elsewhere(paths: Iterable[str], folder: Path | None) -> int:
     """Count the added pictures, by their paths, whose files are there, in another folder of uploads than this one."""
     added = [path for path in map(Path, paths) if _NAME.fullmatch(path.name) and os.path.lexists(path)]

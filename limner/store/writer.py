@@ -1,7 +1,7 @@
 """Writes images into a store: checks what is given, and says when a commit is due."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,10 @@ class StoreWriter:
             or len(self._ids) >= IMAGES
             or time.monotonic() - self._since >= SECONDS
         )
+
+    def is_free(self, ids: Iterable[str]) -> bool:
+        """True if none of these images has been given since the last commit: each may be once."""
+        return self._ids.isdisjoint(ids)
 
     def add(
         self,
