@@ -219,6 +219,7 @@ def of_limner(rows: Drawn, folder: Path) -> Search:
         metadata=metadata,
         taken=np.full(count, "NaT", "datetime64[us]"),
         told=np.zeros(count, bool),
+        gone=np.zeros(count, bool),
         numbers=np.arange(count),
         sums=np.zeros(count, np.int64),
         digests=np.zeros(count, "S16"),

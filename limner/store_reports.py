@@ -74,6 +74,36 @@ class IndexReport(ResponseModel):
     __str__ = __repr__
 
 
+class SyncReport(IndexReport):
+    """The result of a look at the folders that a store follows."""
+
+    gone: tuple[str, ...] = ()
+    """Paths of pictures of which no file is left: taken out of the search, or not, as `doubt` says."""
+    copies_gone: int = 0
+    """Files of pictures that have others, which are gone."""
+    doubt: str | None = None
+    """The reason why these were left where they are; null = they are out."""
+    away: tuple[tuple[str, str], ...] = ()
+    """Folders that seem to be away, with the reason; nothing of them was changed."""
+    erased: int = 0
+    """Pictures whose files have been gone for long enough: nothing of them is left on the disk."""
+    waiting: int = 0
+    """Pictures that are out of the search, and wait for their files."""
+    dry_run: bool = False
+    """True if nothing was changed."""
+
+    @property
+    def is_news(self) -> bool:
+        """True if it changed something."""
+        counts = (self.added, self.updated, self.moved, self.copies, self.replaced, self.erased)
+        return any(counts) or (self.doubt is None and bool(self.gone or self.copies_gone))
+
+    def __repr__(self) -> str:
+        return f"SyncReport({self.added} added, {self.updated} updated, {self.moved} moved, {len(self.gone)} gone)"
+
+    __str__ = __repr__
+
+
 class Finding(ResponseModel):
     """One kind of trouble that `verify` found."""
 

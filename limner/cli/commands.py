@@ -27,6 +27,7 @@ _SECTIONS = {
         "index-sentences": "Add sentences to a store, for searches by a picture.",
         "search": "Find the pictures of a store by a description, by a picture, or by both.",
         "explain": "Show what the score of a picture for a description does without each of its phrases.",
+        "watch": "Keep a store what its folders are, until Ctrl-C.",
         "serve": "Serve a store's search page and API until Ctrl-C.",
         "site": "Write a store as a folder of files that any web host serves and that searches itself in the browser.",
         "token": "Make, list and revoke the tokens of a search server.",

@@ -13,6 +13,7 @@ from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, StoreFolder, device
+from limner.cli.watch import sync_command
 from limner.counted import counted
 from limner.errors import DataError, SettingsError
 from limner.names import Spelling
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from limner.types import Encoder
 
 app = group("List, delete, erase, verify, back up, export, repair and compact the pictures of a store.")
+
+
+command(app, "sync")(sync_command)
 
 
 @command(app, "info")

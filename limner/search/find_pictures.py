@@ -5,7 +5,7 @@ Folders of other systems and programs hold what nobody put there to be found: sm
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from limner.data.heif import SUFFIXES as HEIF
 from limner.data.heif import has_heif, is_heif
 from limner.data.images import SUFFIXES, browser_type, is_picture_name
 from limner.errors import DataError, install_hint
+from limner.store.folders import Folder
 from limner.text_files import text_lines
 
 _RAW = frozenset(
@@ -66,6 +67,8 @@ class FoundPictures(NamedTuple):
     """How many other files there are by ending, those of pictures first; "" counts files without an ending."""
     left_out: dict[str, int]
     """How many folders, links to folders and excluded names were not looked into, by name or pattern."""
+    folders: list[Folder] = []  # noqa: RUF012 - of a tuple
+    """The folders that were given."""
 
 
 def find_pictures(paths: Iterable[str | Path], exclude: Sequence[str] = ()) -> FoundPictures:
@@ -80,10 +83,6 @@ def find_pictures(paths: Iterable[str | Path], exclude: Sequence[str] = ()) -> F
 
     Raises `DataError` for a path that does not exist, a picture in memory, and when there is no image at all.
     """
-    found: dict[str, None] = {}
-    left: Counter[str] = Counter()
-    skipped: list[tuple[str, str]] = []
-    passed: dict[str, str] = {}
     given = []
     for path in paths:
         if not isinstance(path, str | os.PathLike):
@@ -93,48 +92,97 @@ def find_pictures(paths: Iterable[str | Path], exclude: Sequence[str] = ()) -> F
             )
         given.append(Path(path))
 
-    def unlisted(error: OSError) -> None:
-        skipped.append((str(error.filename), f"folder cannot be listed ({error.strerror})"))
-
+    search = _Search()
+    folders = []
     for path in given:
-        if not path.is_dir():
-            if not path.exists():
-                raise DataError(f"{path}: no such file or folder")
-            found[os.path.abspath(path)] = None  # noqa: PTH100 - resolve() would follow links
-            continue
-        top = os.path.abspath(path)  # noqa: PTH100
-        rules = [(top, pattern) for pattern in exclude]
-        for folder, folders, names in os.walk(top, onerror=unlisted):
+        # resolve() would follow links
+        whole = os.path.abspath(path)  # noqa: PTH100
+        if path.is_dir():
+            folders.append(Folder(whole, tuple(exclude)))
+            search.look_through(folders[-1])
+        elif path.exists():
+            search.found[whole] = None
+        else:
+            raise DataError(f"{path}: no such file or folder")
+    found = search.told(folders)
+    if not found.pictures and not found.unlisted:
+        where = ", ".join(map(str, given[:3])) or "an empty list"
+        raise DataError(
+            f"no pictures in {where}; looked for {', '.join(sorted(SUFFIXES))}{_instead(found.passed_over)}"
+        )
+    return found
+
+
+def pictures_below(folders: Iterable[Folder], only: Collection[str] | None = None) -> FoundPictures:
+    """Find the images of folders as `find_pictures` does, which may have none.
+
+    `only`: no others than files and folders of these absolute paths, with all below them.
+    """
+    search = _Search(only)
+    for folder in folders:
+        search.look_through(folder)
+    return search.told([])
+
+
+class _Search:
+    """What was found so far."""
+
+    def __init__(self, only: Collection[str] | None = None) -> None:
+        self.found: dict[str, None] = {}
+        self._left: Counter[str] = Counter()
+        self._unlisted: list[tuple[str, str]] = []
+        self._passed: dict[str, str] = {}
+        self._only = None if only is None else set(only)
+        # the way to them
+        self._above = {str(above) for path in only or () for above in Path(path).parents}
+
+    def told(self, folders: list[Folder]) -> FoundPictures:
+        # a file that was named is no longer passed over
+        passed_over = _counted(ending for path, ending in self._passed.items() if path not in self.found)
+        return FoundPictures(
+            list(self.found), self._unlisted, passed_over, dict(self._left.most_common()), folders
+        )
+
+    def look_through(self, given: Folder) -> None:
+        """Find the images of a folder."""
+        rules = [(given.path, pattern) for pattern in given.exclude]
+        wanted = {given.path} if self._is_wanted(given.path, below=False) else set()
+        for folder, folders, names in os.walk(given.path, onerror=self._note):
             if _IGNORED in names:
                 rules += [(folder, pattern) for pattern in _patterns(Path(folder) / _IGNORED)]
+            below = folder in wanted
             kept = []
             for name in sorted(name for name in folders if not name.startswith(".")):
-                reason = _excluded(f"{folder}/{name}", rules) or _reason(folder, name)
-                if reason is None:
+                whole = str(Path(folder) / name)
+                reason = _excluded(whole, rules) or _reason(folder, name)
+                if reason is not None:
+                    self._left[reason] += 1
+                elif self._is_wanted(whole, below=below):
                     kept.append(name)
-                else:
-                    left[reason] += 1
+                    wanted.add(whole)
+                elif whole in self._above:
+                    kept.append(name)
             # in place: os.walk goes down into what the list still holds, in its order
             folders[:] = kept
             for name in sorted(names):
-                if name.startswith("."):
-                    continue
                 whole = str(Path(folder) / name)
-                if (pattern := _excluded(whole, rules)) is not None:
-                    left[pattern] += 1
-                elif is_picture_name(name) or _is_picture(whole, name):
-                    found[whole] = None
-                else:
-                    # by path: of two folders that are given, one may lie in the other
-                    passed[whole] = _ending(name)
-    # a file that was named is no longer passed over
-    passed_over = _counted(ending for path, ending in passed.items() if path not in found)
-    if not found and not skipped:
-        where = ", ".join(map(str, given[:3])) or "an empty list"
-        raise DataError(
-            f"no pictures in {where}; looked for {', '.join(sorted(SUFFIXES))}{_instead(passed_over)}"
-        )
-    return FoundPictures(list(found), skipped, passed_over, dict(left.most_common()))
+                if not name.startswith(".") and self._is_wanted(whole, below=below):
+                    self._take(whole, name, rules)
+
+    def _take(self, whole: str, name: str, rules: Iterable[tuple[str, str]]) -> None:
+        if (pattern := _excluded(whole, rules)) is not None:
+            self._left[pattern] += 1
+        elif is_picture_name(name) or _is_picture(whole, name):
+            self.found[whole] = None
+        else:
+            # by path: of two folders that are given, one may lie in the other
+            self._passed[whole] = _ending(name)
+
+    def _is_wanted(self, whole: str, *, below: bool) -> bool:
+        return below or self._only is None or whole in self._only
+
+    def _note(self, error: OSError) -> None:
+        self._unlisted.append((str(error.filename), f"folder cannot be listed ({error.strerror})"))
 
 
 def _patterns(file: Path) -> list[str]:

@@ -36,6 +36,10 @@ class Note:
     taken: datetime | None = None
     key: str | None = field(default=None, compare=False)
 
+    def on(self, image: StoredImage) -> StoredImage:
+        """The image with these facts told of it, and no others."""
+        return replace(image, taken_told=self.taken, identity=self.identity, metadata=self.metadata)
+
     def to_facts(self) -> dict[str, Any]:
         """The facts by name, as `limner.search.index.notes_of` takes them."""
         own = {"identity": self.identity, "taken": self.taken and self.taken.isoformat()}
@@ -139,9 +143,8 @@ def look_at(task: Task, prepare: Callable[[ImageSource], Pixels]) -> Seen | str:
 
 def _settled(stored: StoredImage, note: Note, mtime: int) -> Seen:
     """An image whose bytes are those that were embedded; its facts or time stamp may have changed."""
-    now = replace(stored, mtime=mtime, taken_told=note.taken, identity=note.identity, metadata=note.metadata)
-    changed = not same_facts(stored, now)
-    return Seen(now, "updated" if changed else "unchanged", write=changed or stored.mtime != mtime)
+    now = note.on(replace(stored, mtime=mtime, gone=None))
+    return Seen(now, "unchanged" if same_facts(stored, now) else "updated", write=now != stored)
 
 
 def same_facts(before: StoredImage, now: StoredImage) -> bool:

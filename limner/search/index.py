@@ -25,6 +25,7 @@ from limner.search.places import Plan, plan, stats_of
 from limner.search.sentences import SentenceTable
 from limner.store.entry import StoredImage, to_json
 from limner.store.files import StoreFiles
+from limner.store.folders import folders_of, follow_folders
 from limner.store.kept_model import as_stored
 from limner.store.writer import StoreWriter
 from limner.store_reports import IndexReport
@@ -94,6 +95,8 @@ def index_pictures(
     with store.writing():
         found = paths if isinstance(paths, FoundPictures) else find_pictures(paths)
         pictures = found.pictures
+        # first: what a kill leaves undone, `limner store sync` does
+        follow_folders(store, found.folders)
         notes = spelled_as(pictures, notes)
         done = 0
 
@@ -355,7 +358,7 @@ def reindex(
     what `index_pictures` raises.
     """
     facts = dict[str, Note]()
-    for image in old.images():
+    for image in (image for image in old.images() if image.gone is None):
         # a copy that is gone is none of the new store's
         for path in image.paths[:1] + [path for path in image.paths[1:] if Path(path).is_file()]:
             facts[path] = replace(told_of(image), key=image.id)
@@ -368,6 +371,7 @@ def reindex(
         cluster=cluster,
         progress=progress,
     )
+    follow_folders(new, folders_of(old))
     others = [image.id for image in new.images() if facts.keys().isdisjoint(image.paths)]
     if delete:
         new.delete(others)

@@ -244,10 +244,11 @@ class _Making:
             self.moves.setdefault(path, next(iter(row.places)))
         # what was told of a file stays told until that has been read
         row.places.update(place for place in before.places if place.path in self.fresh)
-        if row.places == dict(before.places) and self.notes.keys().isdisjoint(row.places):
+        same = row.places == dict(before.places) and before.gone is None
+        if same and self.notes.keys().isdisjoint(row.places):
             return Seen(before, "unchanged", write=False)
         now = before.at([Place(*place) for place in row.places.items()])
-        now = replace(now, taken_told=note.taken, identity=note.identity, metadata=note.metadata)
+        now = note.on(replace(now, gone=None))
         outcome: Outcome = "moved" if row.moved else "unchanged"
         return Seen(now, outcome if same_facts(before, now) else "updated", write=now != before)
 

@@ -148,6 +148,8 @@ class SentenceTable:
         held = self._snapshot
         if held is None or held.identity != identity:
             rows = self._read()
+            out = self.files.snapshot().gone
+            rows = [row for row in rows if row[0].path not in out]
             # by text, so that among equal scores the order does not depend on when a sentence was added
             rows.sort(key=lambda row: (row[0].text, row[0].path is None, row[0].path or ""))
             vectors = matrix_of(self.files.folder, [vector for _, vector in rows], self.files.dim)

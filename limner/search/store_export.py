@@ -125,7 +125,7 @@ class _Rows:
         state = reading.state("pictures")
         self._rows = list(sound(files.folder, reading.pictures()))
         expect_rows(files.folder, [row.digest for row in self._rows], state.rows, state.total)
-        self._rows.sort(key=lambda row: row.path)
+        self._rows = sorted((row for row in self._rows if row.gone is None), key=lambda row: row.path)
         self.count = len(self._rows)
         self._texts: dict[str | None, list[str]] = {}
         sentences = sound_sentences(files.folder, reading.sentences())

@@ -87,7 +87,7 @@ class Decoding:
 def known_image(files: StoreFiles, key: str) -> StoredImage:
     """Return the stored image of a key. Raises `RefusedError` (404)."""
     stored = files.entry(key)
-    if stored is None:
+    if stored is None or stored.gone is not None:
         raise RefusedError(404, "the store holds no picture of this id")
     return stored
 

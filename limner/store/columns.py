@@ -1,6 +1,6 @@
 """Facts of a store's images, column by column, and what has changed of them since."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -38,14 +38,16 @@ class Columns:
     """Digests of their vectors (`limner.store.digests.vector_sums`)."""
     digests: np.ndarray
     """Digests of the rows."""
+    gone: np.ndarray
+    """True where all files are gone."""
 
     @classmethod
     def of(cls, rows: Iterable[PictureRow]) -> "Columns":
         """Order rows by path."""
         # column by column as they come: a hundred thousand rows would make Python's collector look at each many times
-        ids, hashes, paths, others, times, told, identities, metadata, numbers, sums, digests = columns = [
-            list[Any]() for _ in range(11)
-        ]
+        ids, hashes, paths, others, times, told, identities, metadata, numbers, sums, digests, gone = (
+            columns
+        ) = [list[Any]() for _ in range(12)]
         texts: dict[str, str] = {}
         for row in rows:
             ids.append(row.id)
@@ -59,8 +61,9 @@ class Columns:
             numbers.append(row.number)
             sums.append(row.vector_sum)
             digests.append(row.digest)
+            gone.append(row.gone is not None)
         order = sorted(range(len(paths)), key=paths.__getitem__)
-        ids, hashes, paths, others, times, told, identities, metadata, numbers, sums, digests = (
+        ids, hashes, paths, others, times, told, identities, metadata, numbers, sums, digests, gone = (
             [column[place] for place in order] for column in columns
         )
         known = np.array([time is not None for time in times], bool)
@@ -77,6 +80,7 @@ class Columns:
             numbers=np.array(numbers, np.int64),
             sums=np.array(sums, np.int64),
             digests=np.array(digests, _DIGEST),
+            gone=np.array(gone, bool),
         )
 
     def followed(self, folder: StorePath, reading: Reading) -> "Columns":
@@ -102,9 +106,26 @@ class Columns:
             both = [own[row] for row in held.tolist()] + others
             return [both[place] for place in order.tolist()]
 
-        return Columns(
-            **{one.name: merged(getattr(self, one.name), getattr(new, one.name)) for one in fields(self)}
-        )
+        return self._each(lambda name: merged(getattr(self, name), getattr(new, name)))
+
+    def paths_gone(self) -> frozenset[str]:
+        """Paths of the images of which no file is there."""
+        rows = np.flatnonzero(self.gone).tolist()
+        return frozenset(path for row in rows for path in (self.paths[row], *self.others[row]))
+
+    def present(self) -> "Columns":
+        """Those of which a file is there, by the last look: what a search may find."""
+        if not self.gone.any():
+            return self
+        rows = np.flatnonzero(~self.gone)
+
+        def chosen(own: Any) -> Any:
+            return own[rows] if isinstance(own, np.ndarray) else [own[row] for row in rows.tolist()]
+
+        return self._each(lambda name: chosen(getattr(self, name)))
+
+    def _each(self, made: Callable[[str], Any]) -> "Columns":
+        return Columns(**{one.name: made(one.name) for one in fields(self)})
 
     def places_of(self, others: "Columns") -> tuple[Int[np.ndarray, " same"], Int[np.ndarray, " same"]]:
         """Find which of other rows have the vector of a row here, and where those are."""

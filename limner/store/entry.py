@@ -38,6 +38,8 @@ class PictureRow(NamedTuple):
     """When, by what somebody told limner."""
     identity: str | None
     metadata: str
+    gone: int | None
+    """Since when all of its files are gone: seconds since 1970. No search finds it, and it waits for its erasure."""
     number: int
     vector_sum: int
     thumbnail_digest: bytes | None
@@ -77,6 +79,7 @@ class StoredImage:
     - `taken_read`, `taken_told`: when, by the camera's own clock (no time zone), or None; from the file, and by what
       somebody told limner, which stays when the file changes.
     - `identity`: whom or what it shows, or None; `metadata`: other facts, JSON values only.
+    - `gone`: since when all of its files are gone, seconds since 1970, or None; no search finds it then.
     """
 
     path: str
@@ -89,6 +92,7 @@ class StoredImage:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     others: tuple[Place, ...] = ()
     key: str | None = None
+    gone: int | None = None
 
     @property
     def id(self) -> str:
@@ -121,7 +125,9 @@ class StoredImage:
         """When; what was told stands before what was read."""
         return self.taken_told or self.taken_read
 
-    def to_values(self) -> tuple[str, str, str, str, int, int, int | None, int | None, str | None, str]:
+    def to_values(
+        self,
+    ) -> tuple[str, str, str, str, int, int, int | None, int | None, str | None, str, int | None]:
         """The first values of a `PictureRow`.
 
         Raises `DataError` for broken Unicode and for metadata that JSON cannot hold.
@@ -148,6 +154,7 @@ class StoredImage:
             told,
             self.identity,
             metadata,
+            self.gone,
         )
 
     def to_item(self) -> Item:
@@ -169,6 +176,7 @@ class StoredImage:
             json.loads(row.metadata),
             tuple(map(Place._make, json.loads(row.others))),
             None if row.id == key_of(row.path) else row.id,
+            row.gone,
         )
 
 

@@ -21,6 +21,7 @@ from limner.store.contents import chunks
 from limner.store.entry import PictureRow, further_paths
 from limner.store.erasable import Erasable, chosen_by
 from limner.store.files import StoreFiles
+from limner.store.folders import leave_folders
 from limner.store.manifest import MODEL_FOLDER
 from limner.store.path import expect_own_files, reached
 from limner.store.rows import Reading
@@ -103,6 +104,8 @@ def erase(
             with files.changing() as writer:
                 writer.delete(chosen.keys)
                 writer.delete_sentences(chosen.sentences)
+            wanted = [path for kind, path in chosen.named if kind == "path"]
+            leave_folders(files, wanted, [path for image in chosen.images for path in image.paths])
             # while they wait: by this text they know that what they have found may be gone
             with _finishing(chosen):
                 files.rows.set_text(ERASURES, secrets.token_hex(8))

@@ -16,7 +16,7 @@ DESCRIPTION, ID = "description", "id"
 """Names of the texts of a store in which this, and its id alone, are kept."""
 
 # 1 to 4 were LanceDB's files with checksums, and segments; 5 and on are one SQLite file
-FORMAT = 7
+FORMAT = 8
 """Version of the layout; older stores must be indexed anew."""
 
 MODEL_FOLDER = "model"

@@ -34,4 +34,9 @@ def doubt(gone: Sequence[str], total: int) -> str | None:
                 return f"the folder {folder} is empty"
         except OSError as error:
             return f"the folder {folder} cannot be listed ({error.strerror})"
-    return "that is more than a tenth of the store" if _MANY * len(gone) > total else None
+    return "that is more than a tenth of the store" if many(len(gone), total) else None
+
+
+def many(gone: int, total: int) -> bool:
+    """True if so many pictures of all are gone that somebody should say that it is meant."""
+    return _MANY * gone > total

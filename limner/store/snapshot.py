@@ -39,6 +39,8 @@ class Snapshot:
     """Number of the commits that had changed the images."""
     store: str = ""
     """Id of the store: in another one the same numbers are of other rows."""
+    gone: frozenset[str] = frozenset()
+    """Paths of images whose files are gone: they have no row here."""
 
     @classmethod
     def read(
@@ -54,8 +56,9 @@ class Snapshot:
         columns = (
             Columns.of(sound(folder, reading.pictures())) if before is None else own.followed(folder, reading)
         )
-        same, held = own.places_of(columns)
         expect_rows(folder, columns.digests.tolist(), state.rows, state.total)
+        gone, columns = columns.paths_gone(), columns.present()
+        same, held = own.places_of(columns)
         fresh = np.delete(np.arange(len(columns.numbers)), same)
         vectors = Vectors.following(known_vectors, dim, same, held, fresh)
         places = vectors.places(fresh)
@@ -66,7 +69,7 @@ class Snapshot:
             vectors.stored[places[block]] = matrix
         if known_vectors is not None:
             vectors.take_codes(known_vectors, same, held)
-        return cls(vectors, columns, _state(state.rows, state.total), state.version, store)
+        return cls(vectors, columns, _state(state.rows, state.total), state.version, store, gone)
 
     @property
     def matrix(self) -> Float[np.ndarray, "images dim"]:

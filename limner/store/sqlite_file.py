@@ -41,7 +41,7 @@ CREATE TABLE states (name TEXT PRIMARY KEY, version INTEGER NOT NULL, rows INTEG
   WITHOUT ROWID;
 CREATE TABLE pictures (id TEXT PRIMARY KEY, path TEXT NOT NULL, others TEXT NOT NULL, sha256 TEXT NOT NULL,
   size INTEGER NOT NULL, mtime INTEGER NOT NULL, taken_read INTEGER, taken_told INTEGER, identity TEXT,
-  metadata TEXT NOT NULL, number INTEGER NOT NULL, vector_sum INTEGER NOT NULL, thumbnail_digest BLOB,
+  metadata TEXT NOT NULL, gone INTEGER, number INTEGER NOT NULL, vector_sum INTEGER NOT NULL, thumbnail_digest BLOB,
   regions_digest BLOB, digest BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE vectors (number INTEGER PRIMARY KEY AUTOINCREMENT, vector BLOB NOT NULL);
 CREATE TABLE thumbnails (number INTEGER PRIMARY KEY, jpeg BLOB NOT NULL);

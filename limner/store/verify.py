@@ -147,7 +147,7 @@ def checked_pictures(files: StoreFiles, reading: Reading) -> Iterator[tuple[Pict
         yield _NOBODY._replace(path=f"{len(digests)} of {state.rows}"), ["rows"]
 
 
-_NOBODY = PictureRow("", "", NOWHERE, "", 0, 0, None, None, None, "{}", 0, 0, None, None, b"")
+_NOBODY = PictureRow("", "", NOWHERE, "", 0, 0, None, None, None, "{}", None, 0, 0, None, None, b"")
 
 
 def checked_sentences(files: StoreFiles, reading: Reading) -> Iterator[tuple[SentenceRow, list[str]]]:

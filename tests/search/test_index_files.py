@@ -20,7 +20,7 @@ def test_folders_are_searched_and_files_taken(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "set" / "circle").symlink_to(tmp_path / "set")
     explicit = tmp_path / "set" / "notes.txt"
     monkeypatch.chdir(tmp_path)
-    found, skipped, passed_over, _ = find_pictures(
+    found, skipped, passed_over, *_ = find_pictures(
         ["set", explicit, "set/a.png", Path("set/deep/..") / "f.bmp"]
     )
     assert sorted(found) == sorted(str(tmp_path / "set" / name) for name in [*names, "notes.txt"])
@@ -43,7 +43,7 @@ def test_every_file_is_a_picture_or_counted(endings: list[str]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         # one folder within the other: no file counts twice
-        found, _, passed_over, _ = find_pictures([folder, folder / "0"])
+        found, _, passed_over, *_ = find_pictures([folder, folder / "0"])
     assert len(found) + sum(passed_over.values()) == 1 + len(endings)
     assert passed_over.get(".cr2", 0) == endings.count(".cr2")
     assert "\x1b" not in told(passed_over)

@@ -42,7 +42,9 @@ def snapshot_of(matrix: Rows, numbers: Rows | None = None) -> Snapshot:
 
 def columns_of(numbers: Rows) -> Columns:
     """Facts of rows of which only the numbers are looked at."""
-    none = [PictureRow("", "", "[]", "", 0, 0, None, None, None, "{}", 0, 0, None, None, b"")] * len(numbers)
+    none = [PictureRow("", "", "[]", "", 0, 0, None, None, None, "{}", None, 0, 0, None, None, b"")] * len(
+        numbers
+    )
     return replace(Columns.of(none), numbers=numbers)
 
 

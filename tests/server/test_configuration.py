@@ -111,5 +111,5 @@ def test_defaults_are_those_of_the_app() -> None:
 )
 def test_paths_are_shown_on_ones_own_machine(tmp_path: Path, given: dict[str, Any], shown: bool) -> None:
     (tmp_path / "token").write_text("0123456789abcdef")
-    files = {name: tmp_path / "token" for name in ("tokens", "token_file") if name in given}
+    files: dict[str, Any] = {name: tmp_path / "token" for name in ("tokens", "token_file") if name in given}
     assert ServeSettings(**{**given, **files}).server_settings().show_paths is shown

@@ -5,7 +5,7 @@ import io
 import json
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -74,7 +74,7 @@ def test_exports_have_paths_and_zips_file_names(shown: TestClient, engine: Engin
     ],
 )
 def test_names_in_a_zip_lead_nowhere_else(name: str, expected: str) -> None:
-    known = {"identity": None, "metadata": {}, "taken": None}
+    known: dict[str, Any] = {"identity": None, "metadata": {}, "taken": None}
     item = Item(id="0a", name=name, path=Path("/a") / "b", **known)
     assert file_name(item, ".jpg", {"taken.jpg"}) == expected
     assert file_name(item.model_copy(update={"path": None}), ".jpg", {}) == "0a.jpg"

@@ -1,0 +1,139 @@
+"""`limner watch` and `limner store sync`: a store that is what its folders are."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from limner.cli.console import counting, err, out
+from limner.cli.contract import as_json, command, emit, group
+from limner.cli.options import Batch, Cpu, StoreFolder, device
+from limner.counted import counted
+from limner.store_reports import SyncReport
+
+if TYPE_CHECKING:
+    from limner.search.store import Store
+
+app = group("Watch.")
+
+_SHOWN = 20
+"""Files that are named one by one; `--json` has all."""
+
+Kept = Annotated[
+    float,
+    typer.Option(
+        "--keep",
+        min=0,
+        metavar="DAYS",
+        help="Days for which the picture of a deleted file waits for it to come back; then it is erased. 0 = at once.",
+    ),
+]
+
+
+def sync_command(
+    store: StoreFolder,
+    dry_run: Annotated[bool, "Only say what would change."] = False,
+    yes: Annotated[
+        bool, "Files of folders that are away, or of more than a tenth of the store, are gone for good."
+    ] = False,
+    keep: Kept = 30,
+    batch: Batch = 64,
+    cpu: Cpu = False,
+) -> SyncReport:
+    """Make a store what its folders are: those that `limner index` was given.
+
+    New and changed files are indexed, moved ones keep what was told of them, and deleted ones leave the search. Their
+    pictures come back with their files until they are erased. A folder that is not there, or is empty, changes nothing.
+    """
+    return _synced(store, keep, batch, cpu, dry_run=dry_run, yes=yes)[1]
+
+
+def _synced(
+    store: Any, keep: float, batch: int, cpu: bool, *, dry_run: bool = False, yes: bool = False
+) -> "tuple[Store, SyncReport]":
+    from limner.search.store import open_store
+    from limner.search.sync import expect_folders, sync
+    from limner.store.files import StoreFiles
+
+    # before the model: a store without folders is told at once
+    expect_folders(StoreFiles.open(store))
+    opened = open_store(store, device=device(cpu))
+    with counting("pictures") as progress:
+        report = sync(
+            opened.engine.encoder,
+            opened.files,
+            kept_days=keep,
+            yes=yes,
+            dry_run=dry_run,
+            batch_size=batch,
+            progress=progress,
+        )
+    _tell(str(store), report)
+    return opened, report
+
+
+@command(app, "watch", schema=SyncReport)
+def watch_command(
+    store: StoreFolder,
+    keep: Kept = 30,
+    every: Annotated[
+        float, typer.Option(min=1, help="Seconds after which all folders are looked through.")
+    ] = 600,
+    batch: Batch = 64,
+    cpu: Cpu = False,
+) -> None:
+    """Keep a store what its folders are, until Ctrl-C.
+
+    What `limner store sync` does at once is done with each change here, when its file has settled. A line tells of
+    each, with --json one of JSON. All folders are looked through again every ten minutes, and every minute on disks of
+    a network, whose systems tell of no changes.
+    """
+    from limner.search.watch import expect_watchfiles, watch
+
+    expect_watchfiles()
+    opened, report = _synced(store, keep, batch, cpu)
+    if as_json():
+        emit(report, lines=True)
+    watch(opened.engine.encoder, opened.files, _line, every=every, kept_days=keep, batch_size=batch)
+
+
+def _line(told: SyncReport | str) -> None:
+    """A line for each change, after the time of day."""
+    now = time.strftime("%H:%M:%S")
+    if isinstance(told, str):
+        err.print(f"{now} {told}; trying again")
+        return
+    if as_json():
+        emit(told, lines=True)
+    _tell(now, told)
+
+
+def _tell(beginning: str, report: SyncReport) -> None:
+    for path, reason in report.skipped[:_SHOWN]:
+        err.print(f"skipped {path}: {reason}")
+    for folder, reason in report.away:
+        err.print(
+            f"{folder} {reason}, as if its disk were away: its pictures stay (--yes if they are gone for good)"
+        )
+    told = {
+        "added": report.added,
+        "updated": report.updated,
+        "moved": report.moved,
+        "copies": report.copies,
+        "replaced": report.replaced,
+        "gone": len(report.gone),
+        "copies gone": report.copies_gone,
+        "skipped": len(report.skipped),
+        "erased": report.erased,
+    }
+    changes = ", ".join(f"{count:,} {name}" for name, count in told.items() if count) or "nothing new"
+    would = "would be " if report.dry_run else ""
+    waiting = f"; {counted(report.waiting, 'pictures')} wait for their files" if report.waiting else ""
+    out.print(f"{beginning}: {would}{changes}, {report.unchanged:,} unchanged{waiting}")
+    for path in report.gone[:_SHOWN] if report.dry_run or report.doubt else ():
+        out.print(f"gone: {path}")
+    if report.doubt is not None:
+        err.print(
+            f"{report.doubt}, as if a disk were away: they stay; look at them by --dry-run, and add --yes to "
+            "`limner store sync` if these files are gone for good"
+        )

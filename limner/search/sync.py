@@ -1,0 +1,237 @@
+"""Make a store what its folders are: new, changed, moved and deleted files, at once or of some paths only.
+
+A deleted file leaves the search, and its picture waits in the store: if it comes back, nothing is encoded again and
+what was told of it is there. After a time it is erased. A folder that is away, or may be, changes nothing.
+"""
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+
+from limner.counted import counted
+from limner.errors import SettingsError
+from limner.search.find_pictures import FoundPictures, pictures_below
+from limner.search.index import index_pictures
+from limner.search.places import plan, stats_of
+from limner.store.entry import StoredImage
+from limner.store.erase import erase
+from limner.store.files import StoreFiles
+from limner.store.folders import Folder, folders_of, is_below
+from limner.store.missing import is_gone, many
+from limner.store.snapshot import Snapshot
+from limner.store_reports import IndexReport, SyncReport
+from limner.types import Encoder
+
+KEPT_DAYS = 30.0
+"""Days for which the picture of a deleted file waits for it to come back."""
+
+_DAY = 86400.0
+
+
+def sync(
+    encoder: Encoder,
+    files: StoreFiles,
+    *,
+    only: Collection[str] | None = None,
+    leave: Set[str] = frozenset(),
+    kept_days: float = KEPT_DAYS,
+    yes: bool = False,
+    dry_run: bool = False,
+    batch_size: int = 64,
+    part: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SyncReport:
+    """Index what is new in the folders of a store, and take out what is gone from them.
+
+    - `only`: absolute paths of files and folders, to look at no others; the erasure of what waits is left to a call
+      without it.
+    - `leave`: absolute paths of files that are being written, of which a later call has to be told.
+    - `kept_days`: after so many days the picture of a deleted file is erased; 0 = at once.
+    - `yes`: files of folders that are away or empty, and more than a tenth of the store, are gone for good.
+    - `dry_run`: only say what would change.
+    - `part`: commit, and let others write, after so many files; None = index all of them in one go.
+
+    Raises `SettingsError` for a store that follows no folder, and what `limner.search.index.index_pictures` raises.
+    """
+    folders = expect_folders(files)
+    away = {} if yes else {one.path: reason for one in folders if (reason := _away(one.path)) is not None}
+    there = [one for one in folders if one.path not in away and Path(one.path).is_dir()]
+    found = pictures_below(there, only)
+    found = found._replace(pictures=[path for path in found.pictures if path not in leave])
+    moved: Set[str] = set()
+    if dry_run:
+        report, moved = _planned(files, found)
+    else:
+        report = _indexed(encoder, files, found, batch_size, part, progress)
+    looked = [one.path for one in folders if one.path not in away]
+    with files.writing():
+        gone, lost, doubt = _gone(files, looked, only, moved, yes=yes)
+        if doubt is None and not dry_run:
+            _take_out(files, gone, lost)
+    erased = 0 if dry_run or only is not None else _erase_overdue(files, kept_days)
+    return SyncReport(
+        **dict(report),
+        gone=tuple(path for image in gone for path in image.paths),
+        copies_gone=len(lost) - sum(len(image.paths) for image in gone),
+        doubt=doubt,
+        away=tuple(sorted(away.items())),
+        erased=erased,
+        waiting=len(files) - len(files.snapshot().vectors),
+        dry_run=dry_run,
+    )
+
+
+def expect_folders(files: StoreFiles) -> list[Folder]:
+    """The folders that a store follows. Raises `SettingsError` if there are none."""
+    folders = folders_of(files)
+    if not folders:
+        raise SettingsError(
+            f"{files.folder}: follows no folder; index one, as in `limner index RUN {files.folder} PICTURES`"
+        )
+    return folders
+
+
+def _away(folder: str) -> str | None:
+    """The reason to think that a folder's disk is away; None if it is there and holds something."""
+    try:
+        return None if any(Path(folder).iterdir()) else "is empty"
+    except FileNotFoundError:
+        return "is not there"
+    except OSError as error:
+        return f"cannot be listed ({error.strerror})"
+
+
+def _indexed(
+    encoder: Encoder,
+    files: StoreFiles,
+    found: FoundPictures,
+    batch_size: int,
+    part: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> IndexReport:
+    paths = found.pictures
+    step = part or max(1, len(paths))
+
+    def reports() -> Iterator[IndexReport]:
+        first = found
+        for start in range(0, max(1, len(paths)), step):
+            tell = None if progress is None else _shifted(progress, start, len(paths))
+            some = first._replace(pictures=paths[start : start + step])
+            yield index_pictures(encoder, files, some, batch_size=batch_size, progress=tell)
+            # what was passed over counts once
+            first = FoundPictures([], [], {}, {})
+
+    return reduce(_both, reports())
+
+
+def _shifted(tell: Callable[[int, int], None], start: int, total: int) -> Callable[[int, int], None]:
+    return lambda done, _: tell(start + done, total)
+
+
+def _both(one: IndexReport, other: IndexReport) -> IndexReport:
+    values = {}
+    for name, value in dict(one).items():
+        more = getattr(other, name)
+        values[name] = (
+            {**value, **more} if isinstance(value, dict) else value + more if value is not None else more
+        )
+    return IndexReport(**values)
+
+
+def _planned(files: StoreFiles, found: FoundPictures) -> tuple[IndexReport, Set[str]]:
+    """What indexing would do, by what can be seen without decoding, and the paths that pictures would move from."""
+    with ThreadPoolExecutor() as threads:
+        stats = stats_of(found.pictures, threads)
+        images = files.images([*stats], {one.size for one in stats.values()})
+        planned = plan(found.pictures, stats, images, {}, threads)
+    outcomes = [seen.outcome for seen in planned.kept]
+    report = IndexReport(
+        added=sum(task.stored is None for task in planned.tasks),
+        updated=sum(task.stored is not None for task in planned.tasks),
+        unchanged=outcomes.count("unchanged"),
+        moved=outcomes.count("moved"),
+        copies=planned.copies,
+        replaced=len(planned.replaced),
+        skipped=tuple(found.unlisted),
+        passed_over=found.passed_over,
+        left_out=found.left_out,
+    )
+    return report, planned.moves.keys()
+
+
+def _gone(
+    files: StoreFiles, folders: Sequence[str], only: Collection[str] | None, moved: Set[str], *, yes: bool
+) -> tuple[list[StoredImage], set[str], str | None]:
+    """Images of which no file is left, the files that are gone, and the reason to doubt it."""
+    snapshot = files.snapshot()
+    tops = folders if only is None else [path for path in only if any(is_below(path, top) for top in folders)]
+    lost = {path for path in _below(snapshot, tops) if path not in moved and is_gone(path)}
+    if not yes:
+        lost -= _in_empty_folders(lost)
+    known = files.images(sorted(lost)) if lost else []
+    gone = [image for image in known if image.gone is None and lost.issuperset(image.paths)]
+    doubt = None
+    if not yes and many(len(gone), len(snapshot.vectors)):
+        doubt = f"{counted(len(gone), 'pictures', of=len(snapshot.vectors))} are gone, more than a tenth"
+    return gone, lost, doubt
+
+
+def _below(snapshot: Snapshot, tops: Sequence[str]) -> Iterator[str]:
+    paths, further = snapshot.columns.paths, [path for some in snapshot.columns.others for path in some]
+    for top in tops:
+        start = bisect_left(paths, top)
+        for place in range(start, len(paths)):
+            # what is below a folder stands together, but for names that begin as the folder's own
+            if not paths[place].startswith(top):
+                break
+            if is_below(paths[place], top):
+                yield paths[place]
+        yield from (path for path in further if is_below(path, top))
+
+
+def _in_empty_folders(paths: Collection[str]) -> set[str]:
+    """Files whose folder, or the nearest one above that is there, holds nothing: so is one where a disk is mounted."""
+    known: dict[Path, bool] = {}
+
+    def is_empty(folder: Path) -> bool:
+        if folder not in known:
+            away = _away(str(folder))
+            known[folder] = is_empty(folder.parent) if away == "is not there" else away is not None
+        return known[folder]
+
+    return {path for path in paths if is_empty(Path(path).parent)}
+
+
+def _take_out(files: StoreFiles, gone: Sequence[StoredImage], lost: set[str]) -> None:
+    if not lost:
+        return
+    now = int(time.time())
+    # an image that has lost a place beside others
+    left = [
+        image.at([place for place in image.places if place.path not in lost])
+        for image in files.images(sorted(lost))
+        if not lost.isdisjoint(image.paths) and not lost.issuperset(image.paths)
+    ]
+    with files.changing() as writer:
+        writer.update([*(replace(image, gone=now) for image in gone), *left])
+
+
+def _erase_overdue(files: StoreFiles, kept_days: float) -> int:
+    """Erase the images whose files have been gone for so long."""
+    if len(files) == len(files.snapshot().vectors):
+        return 0
+    now = time.time()
+    waiting = [image for image in files.images() if image.gone is not None]
+    due = [image.id for image in waiting if (image.gone or 0) + kept_days * _DAY <= now]
+    # written while the clock was wrong: from now on
+    late = [replace(image, gone=int(now)) for image in waiting if (image.gone or 0) > now + _DAY]
+    if late:
+        with files.changing() as writer:
+            writer.update(late)
+    if due:
+        erase(files, due)
+    return len(due)

@@ -1,0 +1,255 @@
+"""Keep a store what its folders are for as long as the process runs.
+
+The system tells of changes (`watchfiles`); files are read when they have settled, those that changed and no others. All
+folders are looked through at the start, every so often, and after a flood of changes: no system tells of every change,
+and that of a network tells of none.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from limner.errors import LimnerError, SettingsError, StoreError, install_hint
+from limner.search.sync import KEPT_DAYS, sync
+from limner.store.files import StoreFiles
+from limner.store.folders import folders_of, is_below
+from limner.store_reports import SyncReport
+from limner.types import Encoder
+
+_SETTLED = 2.0
+"""Seconds without a change after which changed files are looked at."""
+
+_FLOOD = 1_000
+"""Changes at once from which all folders are looked through: the system may have dropped others."""
+
+_AGAIN = 30.0
+"""Seconds after which something that failed is tried again."""
+
+_SILENT = 60.0
+"""Longest time between two looks through folders of whose changes the system does not tell."""
+
+_NETWORK = {
+    "9p",
+    "afs",
+    "cifs",
+    "davfs",
+    "drvfs",
+    "nfs",
+    "nfs4",
+    "prl_fs",
+    "smb3",
+    "smbfs",
+    "vboxsf",
+    "virtiofs",
+}
+"""File systems whose changes by others are told to nobody; and all of FUSE."""
+
+_END = {"model", "damaged", "forbidden"}  # troubles of a store that no waiting mends
+
+
+Told = Callable[[SyncReport | str], None]
+"""Is told what was done, and in a line what went wrong and is tried again."""
+
+
+def watch(
+    encoder: Encoder,
+    files: StoreFiles,
+    told: Told,
+    *,
+    every: float = 600.0,
+    kept_days: float = KEPT_DAYS,
+    stop: threading.Event | None = None,
+    batch_size: int = 64,
+    part: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Keep a store what its folders are until `stop` is set.
+
+    All folders are looked through `every` so many seconds; `kept_days`, `batch_size`, `part` and `progress` are those
+    of `limner.search.sync.sync`. A store that another process writes is waited for. Raises `SettingsError` without
+    watchfiles or for a store that follows no folder, `StoreError` for one that is damaged or of another model.
+    """
+    stop = stop or threading.Event()
+    expect_watchfiles()
+    look = partial(sync, encoder, files, batch_size=batch_size, part=part, progress=progress)
+    rounds = _Rounds(files, look, told, every, kept_days)
+    while not stop.is_set():
+        folders = rounds.folders()
+        there = _identities(folders)
+        rounds.due = time.monotonic()
+        # the system tells from before the first look: what changes meanwhile is looked at again
+        for changed in _changes(list(there), files, stop, told):
+            rounds.take(changed, stop)
+            # one that was away is back, another disk lies in its place, or there is one more
+            if rounds.folders() != folders or _identities(folders) != there:
+                break
+
+
+def expect_watchfiles() -> None:
+    """Raise `SettingsError` if the library that tells of changes is not installed."""
+    try:
+        import watchfiles  # noqa: F401 - an extra
+    except ImportError:
+        raise SettingsError(f"watching folders needs watchfiles: {install_hint('watch')}") from None
+
+
+class _Rounds:
+    """Looks at what has changed, and at everything when that is due."""
+
+    def __init__(
+        self,
+        files: StoreFiles,
+        look: Callable[..., SyncReport],
+        told: Told,
+        every: float,
+        kept_days: float,
+    ) -> None:
+        self.files, self.look, self.told, self.every, self.kept_days = files, look, told, every, kept_days
+        self.due = time.monotonic()
+        self._waiting: set[str] = set()
+        self._trouble = ""
+        self._folders: list[str] = []
+        self._said: tuple[object, ...] = ((), None, ())
+        self._clocks = time.time(), time.monotonic()
+
+    def folders(self) -> list[str]:
+        """The folders that the store follows; while it is away, those that it did."""
+        try:
+            self._folders = [one.path for one in folders_of(self.files)]
+        except StoreError as error:
+            if error.trouble in _END:
+                raise
+        return self._folders
+
+    def take(self, changed: Collection[str], stop: threading.Event) -> None:
+        """Look at files that changed, and that have settled; all, if that is due."""
+        self._waiting.update(changed)
+        if len(self._waiting) > _FLOOD:
+            self.due = min(self.due, time.monotonic())
+        whole = time.monotonic() >= self.due
+        settled = _settled(self._waiting, stop)
+        if stop.is_set() or not (whole or settled):
+            return
+        try:
+            self._say(self._look(settled, whole=whole), whole=whole)
+        except LimnerError as error:
+            if isinstance(error, StoreError) and error.trouble in _END:
+                raise
+            # what goes on failing is told once, and another writer is nothing to tell of
+            if str(error) != self._trouble and not (
+                isinstance(error, StoreError) and error.trouble == "busy"
+            ):
+                self.told(str(error))
+            self._trouble = str(error)
+            # of these files the next look at everything tells
+            self.due = time.monotonic() + _AGAIN
+        else:
+            self._trouble = ""
+            if whole:
+                silent = any(map(_is_silent, self._folders))
+                self.due = time.monotonic() + (min(self.every, _SILENT) if silent else self.every)
+            self._waiting -= settled
+
+    def _look(self, settled: set[str], *, whole: bool) -> SyncReport:
+        return self.look(
+            only=None if whole else settled,
+            leave=self._waiting - settled,
+            kept_days=self.kept_days if not whole or self._clock_is_steady() else float("inf"),
+        )
+
+    def _clock_is_steady(self) -> bool:
+        """False if the clock has jumped since it was asked: nothing is erased then because of its age."""
+        before, self._clocks = self._clocks, (time.time(), time.monotonic())
+        passed, counted = (now - then for now, then in zip(self._clocks, before, strict=True))
+        return abs(passed - counted) < 3600
+
+    def _say(self, report: SyncReport, *, whole: bool) -> None:
+        # a disk that stays away is told once, and so are files that cannot be read
+        standing = (report.away, report.doubt, report.skipped)
+        if report.is_news or (standing != self._said if whole else bool(report.skipped or report.doubt)):
+            self.told(report)
+        if whole:
+            self._said = standing
+
+
+def _identities(folders: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Device and number of each folder that is there."""
+    found = {}
+    for folder in folders:
+        try:
+            status = os.stat(folder)  # noqa: PTH116
+        except OSError:
+            continue
+        if Path(folder).is_dir():
+            found[folder] = status.st_dev, status.st_ino
+    return found
+
+
+def _changes(
+    folders: Sequence[str], files: StoreFiles, stop: threading.Event, told: Told
+) -> Iterator[set[str]]:
+    """Yield changed paths when no more have come for a while, and nothing about once a second."""
+    from watchfiles import Change, watch  # an extra
+
+    own = os.path.abspath(str(files.folder))  # noqa: PTH100
+
+    def counts(change: Change, path: str) -> bool:
+        # hidden files are left out, and the store changes itself
+        return not is_below(path, own) and not any(
+            part.startswith(".")
+            for top in folders
+            if is_below(path, top)
+            for part in Path(path[len(top) :]).parts
+        )
+
+    try:
+        for found in (
+            watch(
+                *folders,
+                watch_filter=counts,
+                debounce=30_000,
+                step=int(1000 * _SETTLED),
+                rust_timeout=1000,
+                yield_on_timeout=True,
+                stop_event=stop,
+                ignore_permission_denied=True,
+            )
+            if folders
+            else ()
+        ):
+            yield {path for _, path in found}
+    # as of too many folders for the system's limit
+    except (OSError, RuntimeError) as error:
+        told(f"the system tells of no changes ({error}); looking for them every minute")
+    while not stop.wait(1.0):
+        yield set()
+
+
+def _settled(paths: set[str], stop: threading.Event) -> set[str]:
+    """Those of the paths that do not change within a second, or are gone."""
+    before = {path: _look(path) for path in paths}
+    if before and stop.wait(1.0):
+        return set()
+    return {path for path, look in before.items() if _look(path) == look}
+
+
+def _look(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def _is_silent(folder: str) -> bool:
+    """True for a folder on a file system that does not tell of changes, by Linux's own list."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    mounts = [line.split()[1:3] for line in lines]
+    kind = max(((len(place), kind) for place, kind in mounts if is_below(folder, place)), default=(0, ""))[1]
+    return kind in _NETWORK or kind.startswith("fuse")

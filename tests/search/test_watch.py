@@ -1,0 +1,244 @@
+"""`limner.search.watch`: what changes in folders is in the store within seconds, and trouble is waited out."""
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from limner.errors import StoreError
+from limner.search import watch as module
+from limner.search.index import index_pictures
+from limner.search.watch import watch
+from limner.store.files import StoreFiles
+from limner.store.folders import TEXT
+from limner.store_reports import SyncReport
+from tests.search.fake import FakeEncoder, draw
+from tests.search.test_places import made
+from tests.search.test_sync import files_in, found
+
+pytest.importorskip("watchfiles")
+
+LONG = 60.0
+
+
+class Told:
+    def __init__(self) -> None:
+        self.reports: list[SyncReport] = []
+        self.troubles: list[str] = []
+
+    def __call__(self, told: SyncReport | str) -> None:
+        if isinstance(told, str):
+            self.troubles.append(told)
+        else:
+            self.reports.append(told)
+
+
+@contextmanager
+def watched(store: StoreFiles, every: float = 1000.0) -> Iterator[Told]:
+    """A thread that watches, with a handle of its own; what ends it is raised here."""
+    told, stop, ended = Told(), threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            watch(FakeEncoder(), StoreFiles.open(store.folder), told, every=every, stop=stop)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield told
+    finally:
+        stop.set()
+        thread.join(LONG)
+    assert not thread.is_alive()
+    if ended:
+        raise ended[0]
+
+
+def until(holds: Callable[[], bool], seconds: float = LONG) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it does not become true"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "pictures"
+    for number in range(20):
+        draw(folder / f"{number // 10}" / f"{number}.png", number)
+    return folder
+
+
+@pytest.fixture
+def store(folder: Path, tmp_path: Path) -> StoreFiles:
+    # within the folder: what it writes is no news
+    store = made(folder / "store")
+    index_pictures(FakeEncoder(), store, [folder])
+    return store
+
+
+def test_what_changes_is_in_the_search(store: StoreFiles, folder: Path, tmp_path: Path) -> None:
+    with watched(store) as told:
+        draw(folder / "0" / "new.png", 30)
+        until(lambda: found(store) == files_in(folder))
+        (folder / "1").rename(folder / "2")
+        until(lambda: found(store) == files_in(folder))
+        (folder / "0" / "new.png").rename(tmp_path / "out.png")
+        until(lambda: found(store) == files_in(folder))
+        (tmp_path / "out.png").rename(folder / "back.png")
+        until(lambda: found(store) == files_in(folder))
+        draw(folder / "deep" / "er" / "x.png", 31)
+        shutil.copy(folder / "back.png", folder / "deep" / "copy.png")
+        until(lambda: found(store) == files_in(folder))
+        until(lambda: sum(report.added for report in told.reports) == 2)
+    assert sum(report.moved for report in told.reports) == 11
+    assert not told.troubles
+
+
+def test_a_file_that_is_being_written_is_waited_for(store: StoreFiles, folder: Path, tmp_path: Path) -> None:
+    content = draw(tmp_path / "whole.png", 40).read_bytes()
+    with watched(store) as told, (folder / "slow.png").open("wb") as file:
+        for place in range(0, len(content), len(content) // 8):
+            file.write(content[place : place + len(content) // 8])
+            file.flush()
+            time.sleep(0.7)
+        until(lambda: found(store) == files_in(folder))
+        assert not [one for report in told.reports for one in report.skipped]
+        assert [report.added for report in told.reports] == [1]
+
+
+@pytest.mark.parametrize("away", ["gone", "empty"])
+def test_a_disk_that_is_away_and_back(store: StoreFiles, folder: Path, tmp_path: Path, away: str) -> None:
+    shutil.move(folder / "store", tmp_path / "store")
+    store = StoreFiles.open(tmp_path / "store")
+    everything = found(store)
+    with watched(store, every=2.0) as told:
+        folder.rename(tmp_path / "unmounted")
+        if away == "empty":
+            folder.mkdir()
+        until(lambda: any(report.away for report in told.reports))
+        time.sleep(3)
+        assert found(store) == everything
+        if away == "empty":
+            folder.rmdir()
+        (tmp_path / "unmounted").rename(folder)
+        draw(folder / "new.png", 50)
+        until(lambda: found(store) == files_in(folder))
+    assert sum(bool(report.away) for report in told.reports) == 1
+
+
+def test_a_flood_of_changes(store: StoreFiles, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FLOOD", 5)
+    with watched(store) as told:
+        (folder / "1").rename(folder / "3")
+        for number in range(60, 90):
+            draw(folder / "3" / f"{number}.png", number)
+        until(lambda: found(store) == files_in(folder))
+        until(lambda: sum(report.moved for report in told.reports) == 10)
+
+
+def test_changes_of_which_nobody_tells(
+    store: StoreFiles, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that overflows, a network's disk: all folders are looked through every so often."""
+    monkeypatch.setattr("watchfiles.watch", lambda *folders, stop_event, **how: iter(()))
+    with watched(store, every=1.0):
+        draw(folder / "new.png", 70)
+        (folder / "0" / "0.png").unlink()
+        until(lambda: found(store) == files_in(folder))
+
+
+def test_a_system_that_watches_no_more_folders(
+    store: StoreFiles, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limit(*folders: str, **how: object) -> None:
+        raise OSError("OS file watch limit reached.")
+
+    monkeypatch.setattr("watchfiles.watch", limit)
+    with watched(store, every=1.0) as told:
+        draw(folder / "new.png", 70)
+        until(lambda: found(store) == files_in(folder))
+        assert "limit reached" in told.troubles[0]
+
+
+def test_another_writer_is_waited_for(
+    store: StoreFiles, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_AGAIN", 1.0)
+    with watched(store) as told:
+        until(lambda: threading.active_count() > 1)
+        with store.writing():
+            draw(folder / "new.png", 70)
+            time.sleep(5)
+            assert str(folder / "new.png") not in found(store)
+        until(lambda: found(store) == files_in(folder))
+        assert not told.troubles
+
+
+def test_a_store_that_is_away_is_waited_for(
+    store: StoreFiles, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_AGAIN", 1.0)
+    shutil.move(folder / "store", tmp_path / "store")
+    store = StoreFiles.open(tmp_path / "store")
+    with watched(store, every=1.0) as told:
+        time.sleep(1)
+        (tmp_path / "store").rename(tmp_path / "away")
+        draw(folder / "new.png", 70)
+        until(lambda: bool(told.troubles))
+        time.sleep(3)
+        (tmp_path / "away").rename(tmp_path / "store")
+        until(lambda: found(store) == files_in(folder))
+        assert len(told.troubles) == 1
+
+
+def test_a_damaged_store_ends_it(store: StoreFiles, folder: Path) -> None:
+    store.rows.set_text(TEXT, "nothing")
+    with pytest.raises(StoreError, match="damaged"), watched(store):
+        time.sleep(3)
+
+
+def test_a_clock_that_jumps_erases_nothing(
+    store: StoreFiles, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "0" / "0.png").unlink()
+    now = time.time
+    with watched(store, every=1.0) as told:
+        until(lambda: len(found(store)) == 19)
+        monkeypatch.setattr("time.time", lambda: now() + 365 * 86400)
+        time.sleep(1.5)
+        monkeypatch.setattr("time.time", now)
+        time.sleep(3)
+        assert len(store.images()) == 20
+    assert not any(report.erased for report in told.reports)
+
+
+def test_a_network_is_known_by_the_list_of_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = (
+        "/dev/sda / ext4 rw\nnas:/p /mnt/nas nfs4 rw\nx /mnt/nas/local tmpfs rw\ns /home/a fuse.sshfs rw\n"
+    )
+    monkeypatch.setattr(Path, "read_text", lambda path, **how: mounts)
+    for folder, silent in (
+        ("/srv", False),
+        ("/mnt/nas/pictures", True),
+        ("/mnt/nas", True),
+        ("/mnt/nasty", False),
+        ("/mnt/nas/local/x", False),
+        ("/home/a/b", True),
+    ):
+        assert module._is_silent(folder) is silent
+
+
+def test_hidden_files_are_no_news(store: StoreFiles, folder: Path) -> None:
+    with watched(store) as told:
+        time.sleep(2)
+        draw(folder / ".trash" / "x.png", 80)
+        draw(folder / ".y.png", 81)
+        time.sleep(5)
+        assert not told.reports
