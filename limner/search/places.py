@@ -229,7 +229,7 @@ class _Making:
                 others = tuple(Place(one, self.files[one].mtime) for one in self.fresh[path])
                 note = self._told([path, *self.fresh[path]], self._claim(path))
                 image = edited.get(path)
-                key = image.id if image is not None else _unused(path, note.key, taken)
+                key = image.id if image is not None else unused_key(path, note.key, taken)
                 tasks.append(Task(path, image, note, key, others, self.sums.get(path)))
         return Plan(kept, tasks, replaced, self.moves, self.copies)
 
@@ -252,7 +252,7 @@ class _Making:
         return Seen(now, outcome if same_facts(before, now) else "updated", write=now != before)
 
 
-def _unused(path: str, key: str | None, taken: set[str]) -> str:
+def unused_key(path: str, key: str | None, taken: set[str]) -> str:
     """The key of a new image; another one than that of its path if an image that has moved on has that."""
     found = key or key_of(path)
     while found in taken:
