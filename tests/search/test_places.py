@@ -15,11 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import StoreError
+from limner.search.engine import Engine
 from limner.search.image_files import open_unchanged
 from limner.search.image_look import Seen, Task, look_at
 from limner.search.index import index_pictures, reindex
 from limner.search.places import plan, stats_of
 from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store import Store
 from limner.search.store_export import export_store
 from limner.store.entry import Place, StoredImage, key_of
 from limner.store.erase import erase
@@ -266,7 +268,9 @@ def test_parts_of_a_folder_and_kills(rounds: list[tuple[Any, str, int]], tmp_pat
 def test_a_path_that_is_used_again_and_again_takes_no_key_of_another(tmp_path: Path) -> None:
     store, inbox = made(tmp_path / "store"), tmp_path / "inbox" / "IMG.png"
     for number in range(4, 8):
-        indexed(store, put(inbox, bytes_of(tmp_path, number)).parent, {"IMG.png": str(number)})
+        # each of another size: rows that are not looked at hold keys, too
+        put(inbox, bytes_of(tmp_path, number) + bytes(number))
+        indexed(store, inbox.parent, {"IMG.png": str(number)})
         archive = tmp_path / f"{number}"
         archive.mkdir()
         inbox.rename(archive / inbox.name)
@@ -421,6 +425,31 @@ def test_a_path_that_differs_in_case_alone_is_the_same_where_the_system_says_so(
     with ThreadPoolExecutor(1) as threads:
         planned = plan(paths, stats_of(paths, threads), store.images(), {}, threads)
     assert (planned.moves, planned.copies) == ({}, 1)
+
+
+def test_adding_a_file_that_has_moved_or_is_a_copy_keeps_what_was_told(tmp_path: Path) -> None:
+    files, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    one = put(folder / "one.png", bytes_of(tmp_path, 4))
+    index_pictures(FakeEncoder(), files, [one], metadata={str(one): {"identity": "anna", "camera": 3}})
+    store = Store(Engine(files, FakeEncoder()))
+    copy = put(folder / "copy.png", one.read_bytes())
+    item = store.add(copy)
+    assert (item.identity, item.metadata, item.copies) == ("anna", {"camera": 3}, (copy,))
+    copy.unlink()
+    item = store.add(one.rename(folder / "moved.png"), metadata={"camera": 4})
+    assert (item.identity, item.metadata, len(store)) == ("anna", {"camera": 4}, 1)
+
+
+def test_sentences_of_all_places_stay_with_an_edited_picture(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    one, two = (put(folder / name, bytes_of(tmp_path, 4)) for name in ("one.png", "two.png"))
+    indexed(store, folder)
+    SentenceTable(store).index(FakeEncoder(), [Sentence("a red coat", str(two))])
+    two.unlink()
+    put(one, bytes_of(tmp_path, 5))
+    assert indexed(store, folder)[0] == IndexReport(updated=1)
+    assert erase(store, store.images()[0].id).sentences == 1
+    assert not len(SentenceTable(store))
 
 
 def test_adding_a_picture_that_has_moved_keeps_its_key(tmp_path: Path) -> None:
