@@ -35,7 +35,8 @@ class Plan:
     """The things to do about some files.
 
     - `kept`: images whose bytes are in the store, as they are now; `tasks`: files to read.
-    - `replaced`: keys of images of which no file is left, since that of another image lies in their place.
+    - `replaced`: keys of images of which no file is left, since that of another image lies in their place; `left`:
+      edited images without the places that they have lost.
     - `moves`: new paths by those that an image has no more.
     - `copies`: number of files that are new places of an image beside its others.
     """
@@ -43,6 +44,7 @@ class Plan:
     kept: list[Seen]
     tasks: list[Task]
     replaced: list[str]
+    left: list[StoredImage]
     moves: dict[str, str]
     copies: int
 
@@ -202,7 +204,7 @@ class _Making:
 
     def plan(self, paths: Sequence[str]) -> Plan:
         """Say what is to be done."""
-        kept, edited, replaced = [], dict[str, StoredImage](), list[str]()
+        kept, edited, replaced, left = [], dict[str, StoredImage](), list[str](), list[StoredImage]()
         given = set(paths)
         taken = {row.image.id for row in self.rows}
         others_have = {path for row in self.rows for path in row.places}
@@ -215,7 +217,9 @@ class _Making:
             # other bytes at the same path, and nothing of the old ones: the picture was edited
             own = [path for path in row.lost if path in self.fresh]
             if own:
-                edited[own[0]] = row.image
+                image = row.image.at([place for place in row.image.places if place.path in self.fresh])
+                edited[own[0]] = image
+                left += [image] if len(own) < len(row.lost) else []
                 self.moves |= {path: own[0] for path in row.lost if path not in self.fresh}
             elif not others_have.isdisjoint(row.lost):
                 replaced.append(row.image.id)
@@ -228,10 +232,10 @@ class _Making:
             elif path in self.fresh:
                 others = tuple(Place(one, self.files[one].mtime) for one in self.fresh[path])
                 note = self._told([path, *self.fresh[path]], self._claim(path))
-                image = edited.get(path)
-                key = image.id if image is not None else unused_key(path, note.key, taken)
-                tasks.append(Task(path, image, note, key, others, self.sums.get(path)))
-        return Plan(kept, tasks, replaced, self.moves, self.copies)
+                before = edited.get(path)
+                key = before.id if before is not None else unused_key(path, note.key, taken)
+                tasks.append(Task(path, before, note, key, others, self.sums.get(path)))
+        return Plan(kept, tasks, replaced, left, self.moves, self.copies)
 
     def _kept(self, row: _Row) -> Seen:
         before = row.image
