@@ -147,7 +147,7 @@ def index_pictures(
     return IndexReport(
         **writer.counts,
         copies=planned.copies,
-        replaced=len(planned.replaced),
+        replaced=len(planned.replaced) + len(planned.fading),
         skipped=tuple(skipped),
         cut_off=tuple(sorted(writer.cut_off)),
         passed_over=found.passed_over,
@@ -175,7 +175,7 @@ class _Writer:
         self._stored = {task.path: task.stored for task in planned.tasks}
         # images of which a file is a new one's as soon as that is written
         held = [*filter(None, self._stored.values()), *(seen.entry for seen in planned.kept)]
-        self._held = {image.id: image for image in held if len(image.places) > 1}
+        self._held = {one.id: one for one in [*planned.fading, *(one for one in held if one.others)]}
         fresh = {path for task in planned.tasks for path in (task.path, *(one.path for one in task.others))}
         self._holders = {path: row.id for row in self._held.values() for path in row.paths if path in fresh}
         self._thread = thread
@@ -189,7 +189,8 @@ class _Writer:
         planned = self._planned
         if planned.replaced:
             self._writer.delete(planned.replaced)
-        self._writer.update(planned.left)
+        if planned.left:
+            self._writer.update(planned.left)
         for seen in planned.kept:
             self.take(seen)
         self._rewrite()
@@ -263,10 +264,12 @@ class _Writer:
         keys = {self._holders[path] for path in paths & self._holders.keys()} & self._held.keys()
         if not self._writer.is_free([*keys, *(entry.id for entry in entries)]):
             self._writer.commit()
-        for key in keys:
-            row = self._held[key]
-            self._held[key] = row.at([place for place in row.places if place.path not in paths])
-        self._writer.update([self._held[key] for key in keys])
+        for row in [self._held.pop(key) for key in keys]:
+            if left := [place for place in row.places if place.path not in paths]:
+                self._held[row.id] = row.at(left)
+                self._writer.update([self._held[row.id]])
+            else:
+                self._writer.delete([row.id])
 
     def _commit_if_due(self) -> None:
         if self._writer.due:
