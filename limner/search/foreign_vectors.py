@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -27,8 +28,9 @@ from limner.errors import DataError, ImageError, LimnerError, SettingsError
 from limner.evaluation.array_files import checked_arrays, unit_rows
 from limner.search.image_look import Seen, Task, is_another, look_at, told_of
 from limner.search.index import notes_of, spelled_as
+from limner.search.places import unused_key
 from limner.search.vector_files import reader_of
-from limner.store.entry import StoredImage
+from limner.store.entry import StoredImage, keys_of
 from limner.store.files import StoreFiles, has_store
 from limner.store.path import StorePath
 from limner.store_reports import IndexReport
@@ -104,11 +106,15 @@ def foreign_model(files: StoreFiles) -> ForeignModel | None:
 
 @dataclass(frozen=True, eq=False)
 class ForeignVectors:
-    """The embeddings of image files, at unit length: `vectors[i]` is that of `paths[i]`, `facts[i]` what is known."""
+    """The embeddings of image files, at unit length: `vectors[i]` is that of `paths[i]`, `facts[i]` what is known.
+
+    `keys[i]` is the key that a store had given to it.
+    """
 
     paths: tuple[str, ...]
     vectors: Float[np.ndarray, "images dim"]
     facts: tuple[Mapping[str, Any], ...] | None = None
+    keys: tuple[str | None, ...] = ()
 
 
 def read_vectors(path: Path) -> ForeignVectors:
@@ -117,7 +123,7 @@ def read_vectors(path: Path) -> ForeignVectors:
         rows = read(path)
         paths = tuple(os.path.abspath(path.parent / name) for name in rows.paths)  # noqa: PTH100
         _expect_once(path, "path", paths)
-        return ForeignVectors(paths, _unit(rows.vectors, f"{path}: 'vector'"), rows.facts)
+        return ForeignVectors(paths, _unit(rows.vectors, f"{path}: 'vector'"), rows.facts, rows.keys)
     arrays = checked_arrays(path, ("images", "image_names", "image_groups"))
     for needed in ("images", "image_names"):
         if needed not in arrays:
@@ -208,6 +214,12 @@ def index_vectors(
     threads = ThreadPoolExecutor(workers or os.cpu_count() or 1)
     with threads, files.changing() as writer:
         stored = files.entries(given.paths)
+        with files.rows.reading() as reading:
+            taken = {*reading.digests()}
+        keys = {path: stored[path].id for path in vectors if path in stored and stored[path].path == path}
+        for path, key in zip_longest(given.paths, given.keys):
+            if path not in keys and keys_of([path]):
+                keys[path] = unused_key(path, key, taken)
         known = _with_same_vector(files, stored, vectors)
 
         def look(path: str) -> Seen | str:
@@ -215,7 +227,7 @@ def index_vectors(
             note = notes.get(path)
             if note is None and before is not None:
                 note = told_of(before)
-            return look_at(Task(path, known.get(path), note), _nothing)
+            return look_at(Task(path, known.get(path), note, keys.get(path)), _nothing)
 
         try:
             for start in range(0, len(given.paths), _TOGETHER):

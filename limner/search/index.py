@@ -7,7 +7,7 @@ one whose bytes the store has is not decoded (`limner.search.places`).
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -150,7 +150,7 @@ def index_pictures(
     return IndexReport(
         **writer.counts,
         copies=planned.copies,
-        replaced=len(planned.replaced),
+        replaced=len(planned.replaced) + len(planned.fading),
         skipped=tuple(skipped),
         cut_off=tuple(sorted(writer.cut_off)),
         passed_over=found.passed_over,
@@ -177,7 +177,8 @@ class _Writer:
         self._planned = planned
         self._stored = {task.path: task.stored for task in planned.tasks}
         # images of which a file is a new one's as soon as that is written
-        self._held = {seen.entry.id: seen.entry for seen in planned.kept if len(seen.entry.places) > 1}
+        held = [*filter(None, self._stored.values()), *(seen.entry for seen in planned.kept)]
+        self._held = {one.id: one for one in [*planned.fading, *(one for one in held if one.others)]}
         fresh = {path for task in planned.tasks for path in (task.path, *(one.path for one in task.others))}
         self._holders = {path: row.id for row in self._held.values() for path in row.paths if path in fresh}
         self._thread = thread
@@ -191,6 +192,8 @@ class _Writer:
         planned = self._planned
         if planned.replaced:
             self._writer.delete(planned.replaced)
+        if planned.left:
+            self._writer.update(planned.left)
         for seen in planned.kept:
             self.take(seen)
         self._rewrite()
@@ -252,18 +255,24 @@ class _Writer:
             paths=[entry.path for entry in entries if is_another(self._stored.get(entry.path), entry)]
         )
         thumbnails = [seen.thumbnail for seen in batch.seen]
-        self._take_from_others({path for entry in entries for path in entry.paths})
+        self._take_from_others(entries)
         self._writer.add(entries, batch.vectors, batch.region_features, thumbnails)
         self._commit_if_due()
 
-    def _take_from_others(self, paths: set[str]) -> None:
+    def _take_from_others(self, entries: Sequence[StoredImage]) -> None:
         """Take the files of new images, in the commit of these, from the images that had them before."""
-        rows = [self._held[key] for key in {self._holders.pop(path) for path in paths & self._holders.keys()}]
-        if not self._writer.is_free(row.id for row in rows):
+        for entry in entries:
+            self._held.pop(entry.id, None)
+        paths = {path for entry in entries for path in entry.paths}
+        keys = {self._holders[path] for path in paths & self._holders.keys()} & self._held.keys()
+        if not self._writer.is_free([*keys, *(entry.id for entry in entries)]):
             self._writer.commit()
-        now = [row.at([place for place in row.places if place.path not in paths]) for row in rows]
-        self._writer.update(now)
-        self._held.update((row.id, row) for row in now)
+        for row in [self._held.pop(key) for key in keys]:
+            if left := [place for place in row.places if place.path not in paths]:
+                self._held[row.id] = row.at(left)
+                self._writer.update([self._held[row.id]])
+            else:
+                self._writer.delete([row.id])
 
     def _commit_if_due(self) -> None:
         if self._writer.due:

@@ -35,7 +35,8 @@ class Plan:
     """The things to do about some files.
 
     - `kept`: images whose bytes are in the store, as they are now; `tasks`: files to read.
-    - `replaced`: keys of images of which no file is left, since that of another image lies in their place.
+    - `replaced`: keys of images of which no file is left, since that of another image lies in their place; `fading`:
+      others, of which that is so when the tasks are done; `left`: images without the places that they have lost.
     - `moves`: new paths by those that an image has no more.
     - `copies`: number of files that are new places of an image beside its others.
     """
@@ -43,6 +44,8 @@ class Plan:
     kept: list[Seen]
     tasks: list[Task]
     replaced: list[str]
+    fading: list[StoredImage]
+    left: list[StoredImage]
     moves: dict[str, str]
     copies: int
 
@@ -104,8 +107,9 @@ class _Making:
         self.at = {path: row for row in rows for path in row.image.paths}
         self.moves: dict[str, str] = {}
         self.copies = 0
-        # first path of each new image, and its further ones
+        # first path of each new image, and its further ones; these once more
         self.fresh: dict[str, list[str]] = {}
+        self.waiting: set[str] = set()
 
     def find_moves(self, paths: Sequence[str]) -> None:
         """Give each file to an image that has its bytes, or to a new one."""
@@ -203,10 +207,11 @@ class _Making:
     def plan(self, paths: Sequence[str]) -> Plan:
         """Say what is to be done."""
         kept, edited, replaced = [], dict[str, StoredImage](), list[str]()
+        fading, left = list[StoredImage](), list[StoredImage]()
         given = set(paths)
         taken = {row.image.id for row in self.rows}
         others_have = {path for row in self.rows for path in row.places}
-        others_have.update(path for some in self.fresh.values() for path in some)
+        self.waiting.update(path for some in self.fresh.values() for path in some)
         for row in self.rows:
             if row.places:
                 if not given.isdisjoint([*row.places, *row.lost]):
@@ -214,8 +219,13 @@ class _Making:
                 continue
             # other bytes at the same path, and nothing of the old ones: the picture was edited
             own = [path for path in row.lost if path in self.fresh]
-            if own:
-                edited[own[0]] = row.image
+            if some := [place for place in row.image.places if place.path in {*own, *self.waiting}]:
+                image = row.image.at(some)
+                left += [image] if len(some) < len(row.lost) else []
+                if not own:
+                    fading.append(image)
+                    continue
+                edited[own[0]] = image
                 self.moves |= {path: own[0] for path in row.lost if path not in self.fresh}
             elif not others_have.isdisjoint(row.lost):
                 replaced.append(row.image.id)
@@ -228,10 +238,10 @@ class _Making:
             elif path in self.fresh:
                 others = tuple(Place(one, self.files[one].mtime) for one in self.fresh[path])
                 note = self._told([path, *self.fresh[path]], self._claim(path))
-                image = edited.get(path)
-                key = image.id if image is not None else _unused(path, note.key, taken)
-                tasks.append(Task(path, image, note, key, others, self.sums.get(path)))
-        return Plan(kept, tasks, replaced, self.moves, self.copies)
+                before = edited.get(path)
+                key = before.id if before is not None else unused_key(path, note.key, taken)
+                tasks.append(Task(path, before, note, key, others, self.sums.get(path)))
+        return Plan(kept, tasks, replaced, fading, left, self.moves, self.copies)
 
     def _kept(self, row: _Row) -> Seen:
         before = row.image
@@ -243,7 +253,7 @@ class _Making:
         for path in row.lost:
             self.moves.setdefault(path, next(iter(row.places)))
         # what was told of a file stays told until that has been read
-        row.places.update(place for place in before.places if place.path in self.fresh)
+        row.places.update(place for place in before.places if place.path in {*self.fresh, *self.waiting})
         same = row.places == dict(before.places) and before.gone is None
         if same and self.notes.keys().isdisjoint(row.places):
             return Seen(before, "unchanged", write=False)
@@ -253,7 +263,7 @@ class _Making:
         return Seen(now, outcome if same_facts(before, now) else "updated", write=now != before)
 
 
-def _unused(path: str, key: str | None, taken: set[str]) -> str:
+def unused_key(path: str, key: str | None, taken: set[str]) -> str:
     """The key of a new image; another one than that of its path if an image that has moved on has that."""
     found = key or key_of(path)
     while found in taken:

@@ -89,6 +89,8 @@ class _Repairing:
         """Pictures to encode again, by the keys of their rows."""
         self.gone: dict[str, tuple[str, str]] = {}
         """Pictures that are lost, by the keys of their rows: path and reason."""
+        self.lost_paths: set[str] = set()
+        """All paths of these."""
         self.texts: list[SentenceRow] = []
         """Sentences to encode again."""
         self.lost_sentences: list[SentenceRow] = []
@@ -129,6 +131,9 @@ class _Repairing:
                     self.missing.append(f"pictures: {row.path} rows of the last commit")
                 elif "row" in faults:
                     self.gone[row.id] = (row.path, "its row is damaged; index its folder again")
+                    self.lost_paths.add(row.path)
+                    with suppress(ValueError, TypeError):
+                        self.lost_paths.update(row.paths)
                 elif faults:
                     self.broken[row.id] = StoredImage.of(row)
                 self.pictures += "rows" not in faults and "row" not in faults
@@ -145,8 +150,7 @@ class _Repairing:
             if isinstance(seen := self._look(entry), str):
                 self._lose(key, entry, seen)
         # what takes the place of a lost picture could be the picture of somebody else
-        lost = {path for path, _ in self.gone.values()}
-        if lost:
+        if lost := self.lost_paths:
             with self.files.rows.reading() as reading:
                 others = [row for row, _ in reading.sentences() if row.path in lost]
             known = {row.id for row in self.lost_sentences}
@@ -197,6 +201,7 @@ class _Repairing:
 
     def _lose(self, key: str, entry: StoredImage, reason: str) -> None:
         self.gone[key] = (entry.path, reason)
+        self.lost_paths.update(entry.paths)
         del self.broken[key]
         self.pictures -= 1
 

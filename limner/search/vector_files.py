@@ -9,6 +9,7 @@ Other columns are left alone: a file's digest and size are taken from the file i
 """
 
 import json
+import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,16 +28,17 @@ from limner.text_files import text_lines
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FACTS = ("path", "identity", "taken", "taken_from", "metadata")
+_FACTS = ("id", "path", "identity", "taken", "taken_from", "metadata")
 
 
 @dataclass(frozen=True, eq=False)
 class VectorRows:
-    """Rows of such a file: the pictures' paths as they stand there, their vectors, and the facts of each."""
+    """Rows of such a file: the pictures' paths as they stand there, their vectors, and the facts and key of each."""
 
     paths: tuple[str, ...]
     vectors: Float[np.ndarray, "images dim"]
     facts: tuple[dict[str, Any], ...]
+    keys: tuple[str | None, ...]
 
 
 def reader_of(path: Path) -> Callable[[Path], VectorRows] | None:
@@ -93,6 +95,7 @@ def read_faiss(path: Path) -> VectorRows:
 def read_points(path: Path) -> VectorRows:
     """Read points of Qdrant, one a line. Raises `DataError`, which names the line."""
     paths, vectors, facts = list[str](), list[np.ndarray](), list[dict[str, Any]]()
+    keys = list[str | None]()
     for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
@@ -113,9 +116,10 @@ def read_points(path: Path) -> VectorRows:
         paths.append(_path_of(where, payload))
         vectors.append(vector)
         facts.append(_facts_of(where, payload))
+        keys.append(_key_of(point))
     if not vectors:
         raise DataError(f"{path}: holds no point")
-    return VectorRows(tuple(paths), np.stack(vectors), tuple(facts))
+    return VectorRows(tuple(paths), np.stack(vectors), tuple(facts), tuple(keys))
 
 
 def _parquet(path: Path, columns: tuple[str, ...]) -> "pa.Table":
@@ -150,6 +154,7 @@ def _of_table(path: Path, rows: "pa.Table", vectors: np.ndarray | None = None) -
         tuple(_path_of(where, values) for where, values in named),
         vectors,
         tuple(_facts_of(where, values) for where, values in named),
+        tuple(map(_key_of, facts)),
     )
 
 
@@ -178,6 +183,12 @@ def _path_of(where: str, values: Mapping[str, Any]) -> str:
     if not isinstance(path, str) or "\0" in path:
         raise DataError(f"{where}: expected the picture's path under 'path', got {ascii(path)[:40]}")
     return path
+
+
+def _key_of(values: Mapping[str, Any]) -> str | None:
+    """The key that a store of limner gave, also as Qdrant writes it; other programs give others."""
+    key = str(values.get("id")).replace("-", "")
+    return key if re.fullmatch("[0-9a-f]{32}", key) else None
 
 
 def _facts_of(where: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,10 @@
+import itertools
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from limner.errors import StoreError
+from limner.search.engine import Engine
 from limner.search.image_files import open_unchanged
 from limner.search.image_look import Seen, Task, look_at
 from limner.search.index import index_pictures, reindex
 from limner.search.places import plan, stats_of
 from limner.search.sentences import Sentence, SentenceTable
+from limner.search.store import Store
 from limner.search.store_export import export_store
 from limner.store.entry import Place, StoredImage, key_of
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.verify import verify
+from limner.store.writer import StoreWriter
 from limner.store_reports import IndexReport
 from tests.search.fake import DIM, FakeEncoder, draw
 
@@ -194,6 +200,115 @@ def test_what_was_told_is_lost_with_nothing_but_its_bytes(
         assert (report, encoded) == (IndexReport(unchanged=len(images)), 0)
 
 
+class KilledError(StoreError):
+    """Ends an index run at a commit."""
+
+
+def ended_at(commit: int, index: Callable[[], object]) -> None:
+    """Index with a commit after each picture, and end it at one of them as a kill does."""
+    whole, left = StoreWriter.commit, [commit]
+
+    def counted(writer: StoreWriter) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KilledError("killed")
+        whole(writer)
+
+    with pytest.MonkeyPatch.context() as patch, suppress(KilledError):
+        patch.setattr(StoreWriter, "commit", counted)
+        patch.setattr("limner.store.writer.IMAGES", 1)
+        patch.setattr("limner.search.index._KEPT_BATCH", 1)
+        index()
+
+
+def state_of(store: StoreFiles) -> tuple[list[Any], list[Any]]:
+    images = [(image.sha256, image.identity, sorted(image.paths)) for image in store.images()]
+    with store.rows.reading() as reading:
+        return sorted(images, key=str), sorted((one.text, one.path) for one, _ in reading.sentences())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rounds=st.lists(
+        st.tuples(STEPS, st.sampled_from(["a", "b", "ab"]), st.integers(0, 4)), min_size=1, max_size=3
+    )
+)
+def test_parts_of_a_folder_and_kills(rounds: list[tuple[Any, str, int]], tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    for used in ("pictures", "store"):
+        shutil.rmtree(tmp_path / used, ignore_errors=True)
+    store = made(tmp_path / "store")
+    for number, path in enumerate(PATHS):
+        put(folder / path, bytes_of(tmp_path, number % 4 + 1))
+    indexed(store, folder, dict(zip(PATHS, "AABB", strict=False)))
+    SentenceTable(store).index(FakeEncoder(), [Sentence(path, str(folder / path)) for path in PATHS])
+    for steps, parts, commit in rounds:
+        for step in steps:
+            change(folder, step, tmp_path)
+        given_files = [file for part in parts for file in sorted((folder / part).glob("*"))]
+        if not given_files:
+            continue
+        shutil.rmtree(tmp_path / "killed", ignore_errors=True)
+        shutil.copytree(tmp_path / "store", tmp_path / "killed")
+
+        def index(store: StoreFiles, files: list[Path] = given_files) -> StoreFiles:
+            index_pictures(FakeEncoder(), store, files, workers=1, batch_size=1)
+            return store
+
+        ended_at(commit, lambda: index(StoreFiles.open(tmp_path / "killed")))
+        killed = index(StoreFiles.open(tmp_path / "killed"))
+        assert state_of(killed) == state_of(index(store)) == state_of(index(store))
+        held = {path: image for image in store.images() for path in image.paths}
+        assert len(held) == sum(len(image.paths) for image in store.images())
+        for file in given_files:
+            assert held[str(file)].sha256 == sha256(file.read_bytes()).hexdigest()
+        assert {path for _, path in state_of(store)[1]} <= held.keys()
+
+
+def test_a_path_that_is_used_again_and_again_takes_no_key_of_another(tmp_path: Path) -> None:
+    store, inbox = made(tmp_path / "store"), tmp_path / "inbox" / "IMG.png"
+    for number in range(4, 8):
+        # each of another size: rows that are not looked at hold keys, too
+        put(inbox, bytes_of(tmp_path, number) + bytes(number))
+        indexed(store, inbox.parent, {"IMG.png": str(number)})
+        archive = tmp_path / f"{number}"
+        archive.mkdir()
+        inbox.rename(archive / inbox.name)
+        assert indexed(store, archive)[0] == IndexReport(moved=1)
+    assert sorted(image.identity or "" for image in store.images()) == ["4", "5", "6", "7"]
+    # a key that was made of a path is no reason to take the sentences of what lies there now
+    put(inbox, bytes_of(tmp_path, 8))
+    indexed(store, inbox.parent)
+    SentenceTable(store).index(FakeEncoder(), [Sentence("a red coat", str(inbox))])
+    assert erase(store, key_of(str(inbox))).sentences == 0
+
+
+def test_what_is_told_of_copies_does_not_depend_on_their_order(tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    names = [put(folder / f"{name}.png", bytes_of(tmp_path, 4)).name for name in "abc"]
+    for order in itertools.permutations(names):
+        # of one nothing is told, or that there is nothing to tell
+        for told in ({"b.png": "B", "c.png": "C"}, {"a.png": None, "b.png": "B", "c.png": "C"}):
+            store = made(tmp_path / f"{''.join(order)}{len(told)}")
+            facts = {str(folder / name): {"identity": value} for name, value in told.items()}
+            for _ in range(2):
+                index_pictures(FakeEncoder(), store, [folder / name for name in order], metadata=facts)
+                held = {Path(path).name: image.identity for image in store.images() for path in image.paths}
+                assert (held["b.png"], held["c.png"], len(store)) == ("B", "C", 2)
+
+
+def test_what_was_told_of_a_file_stays_until_its_new_bytes_are_read(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    one = put(folder / "one.png", bytes_of(tmp_path, 4))
+    put(folder / "copy.png", one.read_bytes())
+    indexed(store, folder, {"one.png": "anna"})
+    put(one, bytes_of(tmp_path, 5)[:60])
+    assert len(indexed(store, folder)[0].skipped) == 1
+    put(one, bytes_of(tmp_path, 5))
+    assert indexed(store, folder)[0] == IndexReport(added=1, unchanged=1)
+    assert {image.identity for image in store.images()} == {"anna"}
+
+
 def test_a_renamed_folder_keeps_all(tmp_path: Path) -> None:
     store, folder = made(tmp_path / "store"), tmp_path / "pictures"
     for number in range(4):
@@ -310,6 +425,31 @@ def test_a_path_that_differs_in_case_alone_is_the_same_where_the_system_says_so(
     with ThreadPoolExecutor(1) as threads:
         planned = plan(paths, stats_of(paths, threads), store.images(), {}, threads)
     assert (planned.moves, planned.copies) == ({}, 1)
+
+
+def test_adding_a_file_that_has_moved_or_is_a_copy_keeps_what_was_told(tmp_path: Path) -> None:
+    files, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    one = put(folder / "one.png", bytes_of(tmp_path, 4))
+    index_pictures(FakeEncoder(), files, [one], metadata={str(one): {"identity": "anna", "camera": 3}})
+    store = Store(Engine(files, FakeEncoder()))
+    copy = put(folder / "copy.png", one.read_bytes())
+    item = store.add(copy)
+    assert (item.identity, item.metadata, item.copies) == ("anna", {"camera": 3}, (copy,))
+    copy.unlink()
+    item = store.add(one.rename(folder / "moved.png"), metadata={"camera": 4})
+    assert (item.identity, item.metadata, len(store)) == ("anna", {"camera": 4}, 1)
+
+
+def test_sentences_of_all_places_stay_with_an_edited_picture(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    one, two = (put(folder / name, bytes_of(tmp_path, 4)) for name in ("one.png", "two.png"))
+    indexed(store, folder)
+    SentenceTable(store).index(FakeEncoder(), [Sentence("a red coat", str(two))])
+    two.unlink()
+    put(one, bytes_of(tmp_path, 5))
+    assert indexed(store, folder)[0] == IndexReport(updated=1)
+    assert erase(store, store.images()[0].id).sentences == 1
+    assert not len(SentenceTable(store))
 
 
 def test_adding_a_picture_that_has_moved_keeps_its_key(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from limner.errors import DataError, SettingsError, StoreError
 from limner.search import store_export
 from limner.search.foreign_vectors import index_vectors, read_vectors, store_of_vectors
 from limner.search.image_files import small_bytes
+from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store_export import export_store
 from limner.store.entry import StoredImage
@@ -134,6 +135,20 @@ def test_numbers_are_spelt_so_that_they_read_back(tmp_path: Path) -> None:
     assert np.array(spelt, np.float32).tobytes() == matrix[2:202].tobytes()
     first = json.loads(f"[{store_export._numbers(column.slice(0, 1))[0]}]")
     assert np.array(first, np.float32).tobytes() == matrix[0].tobytes()
+
+
+@every_format
+def test_a_picture_that_has_moved_comes_back_with_its_key(to: str, tmp_path: Path) -> None:
+    first = draw(tmp_path / "pictures" / "x.png", 1)
+    files = StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=DIM, run="run")
+    index_pictures(FakeEncoder(), files, [first])
+    first.rename(first.with_name("y.png"))
+    index_pictures(FakeEncoder(), files, [first.parent, draw(first, 2)])
+    export_store(files.folder, tmp_path / NAMES[to], to)
+    new = back(tmp_path / NAMES[to], tmp_path / "new")
+    for _ in range(2):
+        assert {one.path: one.id for one in new.images()} == {one.path: one.id for one in files.images()}
+        index_vectors(new, read_vectors(tmp_path / NAMES[to]))
 
 
 @every_format

@@ -143,6 +143,20 @@ def test_a_killed_change_leaves_no_picture(kind: str, engine: Engine, tmp_path: 
     assert Path(other.path).exists()
 
 
+def test_an_upload_takes_nothing_from_a_picture_whose_disk_is_away(engine: Engine, tmp_path: Path) -> None:
+    folder = tmp_path / HOME
+    content, before = (folder / "0.png").read_bytes(), engine.files.entries()[str(folder / "0.png")]
+    folder.rename(tmp_path / "away")
+    changes = Changes(engine, tmp_path / "uploads")
+    added = changes.add(content, "mine.png", {})
+    assert (added.identity, added.metadata) == (None, {"name": "mine.png"})
+    assert engine.files.entries()[before.path] == before
+    # a folder of uploads that was moved holds the same pictures
+    (tmp_path / "uploads").rename(tmp_path / "moved")
+    index_pictures(engine.encoder, engine.files, [tmp_path / "moved"])
+    assert engine.files.entries()[str(tmp_path / "moved" / Path(added.path).name)].id == added.id
+
+
 def test_names_of_pictures(tmp_path: Path) -> None:
     folder, name = tmp_path / "uploads", f"{'0a' * 32}.png"
     assert shown_name(str(folder / name), {"name": "a.png"}, folder) == "a.png"

@@ -311,6 +311,17 @@ def test_a_picture_that_cannot_be_read_again_goes_with_its_sentence(
         shutil.copy(tmp_path / "kept" / Path(path).name, path)
 
 
+def test_sentences_of_all_places_of_a_lost_picture_are_listed(tmp_path: Path) -> None:
+    places = [draw(tmp_path / "pictures" / name, 4) for name in ("one.png", "two.png", "three.png")]
+    files = StoreFiles.create(tmp_path / "store", fingerprint="a" * 64, dim=DIM, run="run")
+    index_pictures(FakeEncoder(), files, places)
+    SentenceTable(files).index(FakeEncoder(), [Sentence(path.stem, str(path)) for path in places])
+    planted(tmp_path / "store", "UPDATE vectors SET vector = zeroblob(48)")
+    for path in places:
+        path.unlink()
+    assert sorted(repair(files, FakeEncoder).lost_sentences) == ["one", "three", "two"]
+
+
 def _rows(files: StoreFiles) -> list[Any]:
     with files.rows.reading() as reading:
         return list(reading.pictures())
