@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from limner.errors import StoreError
@@ -233,6 +233,7 @@ def state_of(store: StoreFiles) -> tuple[list[Any], list[Any]]:
         st.tuples(STEPS, st.sampled_from(["a", "b", "ab"]), st.integers(0, 4)), min_size=1, max_size=2
     )
 )
+@example(rounds=[([("copy", "a/z.png", "a/x.png"), ("write 6", "b/y.png", "b/y.png")], "ab", 1)])
 def test_parts_of_a_folder_and_kills(rounds: list[tuple[Any, str, int]], tmp_path: Path) -> None:
     folder = tmp_path / "pictures"
     for used in ("pictures", "store"):
