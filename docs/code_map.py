@@ -95,6 +95,7 @@ WAYS = {
             "says what the model is, loads it, and opens or makes the store",
         ),
         ("limner/search/find_pictures.py", "find_pictures", "lists the image files of the folders"),
+        ("limner/store/folders.py", "follow_folders", "notes the folders, for `limner store sync`"),
         ("limner/search/index.py", "index_pictures", "goes through them, and commits batches"),
         (
             "limner/search/batch_look.py",

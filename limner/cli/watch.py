@@ -45,29 +45,20 @@ def sync_command(
     New and changed files are indexed, moved ones keep what was told of them, and deleted ones leave the search. Their
     pictures come back with their files until they are erased. A folder that is not there, or is empty, changes nothing.
     """
-    return _synced(store, keep, batch, cpu, dry_run=dry_run, yes=yes)[1]
+    return _synced(store, cpu, kept_days=keep, batch_size=batch, dry_run=dry_run, yes=yes)[1]
 
 
-def _synced(
-    store: Any, keep: float, batch: int, cpu: bool, *, dry_run: bool = False, yes: bool = False
-) -> "tuple[Store, SyncReport]":
+def _synced(store: Any, cpu: bool, **values: Any) -> "tuple[Store, SyncReport]":
     from limner.search.store import open_store
-    from limner.search.sync import expect_folders, sync
+    from limner.search.sync import SyncSettings, expect_folders, sync
     from limner.store.files import StoreFiles
 
+    how = SyncSettings.parse(values)
     # before the model: a store without folders is told at once
     expect_folders(StoreFiles.open(store))
     opened = open_store(store, device=device(cpu))
     with counting("pictures") as progress:
-        report = sync(
-            opened.engine.encoder,
-            opened.files,
-            kept_days=keep,
-            yes=yes,
-            dry_run=dry_run,
-            batch_size=batch,
-            progress=progress,
-        )
+        report = sync(opened.engine.encoder, opened.files, how, progress=progress)
     _tell(str(store), report)
     return opened, report
 
@@ -88,13 +79,15 @@ def watch_command(
     each, with --json one of JSON. All folders are looked through again every ten minutes, and every minute on disks of
     a network, whose systems tell of no changes.
     """
+    from limner.search.sync import SyncSettings
     from limner.search.watch import expect_watchfiles, watch
 
     expect_watchfiles()
-    opened, report = _synced(store, keep, batch, cpu)
+    how = {"kept_days": keep, "batch_size": batch}
+    opened, report = _synced(store, cpu, **how)
     if as_json():
         emit(report, lines=True)
-    watch(opened.engine.encoder, opened.files, _line, every=every, kept_days=keep, batch_size=batch)
+    watch(opened.engine.encoder, opened.files, _line, SyncSettings.parse(how), every=every)
 
 
 def _line(told: SyncReport | str) -> None:
@@ -128,7 +121,8 @@ def _tell(beginning: str, report: SyncReport) -> None:
     }
     changes = ", ".join(f"{count:,} {name}" for name, count in told.items() if count) or "nothing new"
     would = "would be " if report.dry_run else ""
-    waiting = f"; {counted(report.waiting, 'pictures')} wait for their files" if report.waiting else ""
+    waits = "waits for its file" if report.waiting == 1 else "wait for their files"
+    waiting = f"; {counted(report.waiting, 'pictures')} {waits}" if report.waiting else ""
     out.print(f"{beginning}: {would}{changes}, {report.unchanged:,} unchanged{waiting}")
     for path in report.gone[:_SHOWN] if report.dry_run or report.doubt else ():
         out.print(f"gone: {path}")

@@ -125,7 +125,7 @@ def pictures_below(folders: Iterable[Folder], only: Collection[str] | None = Non
 
 
 class _Search:
-    """What was found so far."""
+    """Pictures that were found so far."""
 
     def __init__(self, only: Collection[str] | None = None) -> None:
         self.found: dict[str, None] = {}

@@ -12,11 +12,14 @@ from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
+from pydantic import Field
+
 from limner.counted import counted
 from limner.errors import SettingsError
 from limner.search.find_pictures import FoundPictures, pictures_below
 from limner.search.index import index_pictures
 from limner.search.places import plan, stats_of
+from limner.settings import Settings
 from limner.store.entry import StoredImage
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
@@ -26,8 +29,25 @@ from limner.store.snapshot import Snapshot
 from limner.store_reports import IndexReport, SyncReport
 from limner.types import Encoder
 
-KEPT_DAYS = 30.0
-"""Days for which the picture of a deleted file waits for it to come back."""
+
+class SyncSettings(Settings):
+    """How a store is made what its folders are."""
+
+    kept_days: float = Field(default=30.0, ge=0)
+    """Days for which the picture of a deleted file waits for it to come back; then it is erased. 0 = at once."""
+
+    yes: bool = False
+    """Files of folders that are away or empty, and of more than a tenth of the store, are gone for good."""
+
+    dry_run: bool = False
+    """Only say what would change."""
+
+    batch_size: int = Field(default=64, ge=1)
+    """Pictures that are encoded together."""
+
+    part: int | None = Field(default=None, ge=1)
+    """Files after which it commits, and lets others write; None = it indexes all of them in one go."""
+
 
 _DAY = 86400.0
 
@@ -35,44 +55,37 @@ _DAY = 86400.0
 def sync(
     encoder: Encoder,
     files: StoreFiles,
+    how: SyncSettings | None = None,
     *,
     only: Collection[str] | None = None,
     leave: Set[str] = frozenset(),
-    kept_days: float = KEPT_DAYS,
-    yes: bool = False,
-    dry_run: bool = False,
-    batch_size: int = 64,
-    part: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SyncReport:
-    """Index what is new in the folders of a store, and take out what is gone from them.
+    """Index new and changed files of the folders that a store follows, and take out pictures whose files are gone.
 
-    - `only`: absolute paths of files and folders, to look at no others; the erasure of what waits is left to a call
-      without it.
+    - `only`: absolute paths of files and folders, to look at no others; the erasure of pictures that wait is left to a
+      call without it.
     - `leave`: absolute paths of files that are being written, of which a later call has to be told.
-    - `kept_days`: after so many days the picture of a deleted file is erased; 0 = at once.
-    - `yes`: files of folders that are away or empty, and more than a tenth of the store, are gone for good.
-    - `dry_run`: only say what would change.
-    - `part`: commit, and let others write, after so many files; None = index all of them in one go.
 
     Raises `SettingsError` for a store that follows no folder, and what `limner.search.index.index_pictures` raises.
     """
+    how = how or SyncSettings()
     folders = expect_folders(files)
-    away = {} if yes else {one.path: reason for one in folders if (reason := _away(one.path)) is not None}
+    away = {} if how.yes else {one.path: reason for one in folders if (reason := _away(one.path)) is not None}
     there = [one for one in folders if one.path not in away and Path(one.path).is_dir()]
     found = pictures_below(there, only)
     found = found._replace(pictures=[path for path in found.pictures if path not in leave])
     moved: Set[str] = set()
-    if dry_run:
+    if how.dry_run:
         report, moved = _planned(files, found)
     else:
-        report = _indexed(encoder, files, found, batch_size, part, progress)
+        report = _indexed(encoder, files, found, how, progress)
     looked = [one.path for one in folders if one.path not in away]
     with files.writing():
-        gone, lost, doubt = _gone(files, looked, only, moved, yes=yes)
-        if doubt is None and not dry_run:
+        gone, lost, doubt = _gone(files, looked, only, moved, yes=how.yes)
+        if doubt is None and not how.dry_run:
             _take_out(files, gone, lost)
-    erased = 0 if dry_run or only is not None else _erase_overdue(files, kept_days)
+    erased = 0 if how.dry_run or only is not None else _erase_overdue(files, how.kept_days)
     return SyncReport(
         **dict(report),
         gone=tuple(path for image in gone for path in image.paths),
@@ -81,7 +94,7 @@ def sync(
         away=tuple(sorted(away.items())),
         erased=erased,
         waiting=len(files) - len(files.snapshot().vectors),
-        dry_run=dry_run,
+        dry_run=how.dry_run,
     )
 
 
@@ -90,7 +103,7 @@ def expect_folders(files: StoreFiles) -> list[Folder]:
     folders = folders_of(files)
     if not folders:
         raise SettingsError(
-            f"{files.folder}: follows no folder; index one, as in `limner index RUN {files.folder} PICTURES`"
+            f"{files.folder}: follows no folder; index one with `limner index RUN {files.folder} PICTURES`"
         )
     return folders
 
@@ -109,19 +122,18 @@ def _indexed(
     encoder: Encoder,
     files: StoreFiles,
     found: FoundPictures,
-    batch_size: int,
-    part: int | None,
+    how: SyncSettings,
     progress: Callable[[int, int], None] | None,
 ) -> IndexReport:
     paths = found.pictures
-    step = part or max(1, len(paths))
+    step = how.part or max(1, len(paths))
 
     def reports() -> Iterator[IndexReport]:
         first = found
         for start in range(0, max(1, len(paths)), step):
             tell = None if progress is None else _shifted(progress, start, len(paths))
             some = first._replace(pictures=paths[start : start + step])
-            yield index_pictures(encoder, files, some, batch_size=batch_size, progress=tell)
+            yield index_pictures(encoder, files, some, batch_size=how.batch_size, progress=tell)
             # what was passed over counts once
             first = FoundPictures([], [], {}, {})
 
@@ -143,7 +155,7 @@ def _both(one: IndexReport, other: IndexReport) -> IndexReport:
 
 
 def _planned(files: StoreFiles, found: FoundPictures) -> tuple[IndexReport, Set[str]]:
-    """What indexing would do, by what can be seen without decoding, and the paths that pictures would move from."""
+    """Say what indexing would do, by what is seen without decoding, and from which paths pictures would move."""
     with ThreadPoolExecutor() as threads:
         stats = stats_of(found.pictures, threads)
         images = files.images([*stats], {one.size for one in stats.values()})

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from limner.errors import LimnerError, SettingsError, StoreError, install_hint
-from limner.search.sync import KEPT_DAYS, sync
+from limner.search.sync import SyncSettings, sync
 from limner.store.files import StoreFiles
 from limner.store.folders import folders_of, is_below
 from limner.store_reports import SyncReport
@@ -58,24 +58,23 @@ def watch(
     encoder: Encoder,
     files: StoreFiles,
     told: Told,
+    how: SyncSettings | None = None,
     *,
     every: float = 600.0,
-    kept_days: float = KEPT_DAYS,
     stop: threading.Event | None = None,
-    batch_size: int = 64,
-    part: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Keep a store what its folders are until `stop` is set.
 
-    All folders are looked through `every` so many seconds; `kept_days`, `batch_size`, `part` and `progress` are those
-    of `limner.search.sync.sync`. A store that another process writes is waited for. Raises `SettingsError` without
-    watchfiles or for a store that follows no folder, `StoreError` for one that is damaged or of another model.
+    All folders are looked through `every` so many seconds; `how` and `progress` are those of `limner.search.sync.sync`.
+    A store that another process writes, or whose disk is away, is waited for. Raises `SettingsError` without watchfiles
+    or for a store that follows no folder, `StoreError` for one that is damaged or of another model.
     """
     stop = stop or threading.Event()
     expect_watchfiles()
-    look = partial(sync, encoder, files, batch_size=batch_size, part=part, progress=progress)
-    rounds = _Rounds(files, look, told, every, kept_days)
+    rounds = _Rounds(
+        files, partial(sync, encoder, files, progress=progress), told, how or SyncSettings(), every
+    )
     while not stop.is_set():
         folders = rounds.folders()
         there = _identities(folders)
@@ -104,10 +103,10 @@ class _Rounds:
         files: StoreFiles,
         look: Callable[..., SyncReport],
         told: Told,
+        how: SyncSettings,
         every: float,
-        kept_days: float,
     ) -> None:
-        self.files, self.look, self.told, self.every, self.kept_days = files, look, told, every, kept_days
+        self.files, self.look, self.told, self.how, self.every = files, look, told, how, every
         self.due = time.monotonic()
         self._waiting: set[str] = set()
         self._trouble = ""
@@ -154,10 +153,11 @@ class _Rounds:
             self._waiting -= settled
 
     def _look(self, settled: set[str], *, whole: bool) -> SyncReport:
+        steady = not whole or self._clock_is_steady()
         return self.look(
+            self.how if steady else self.how.replace(kept_days=float("inf")),
             only=None if whole else settled,
             leave=self._waiting - settled,
-            kept_days=self.kept_days if not whole or self._clock_is_steady() else float("inf"),
         )
 
     def _clock_is_steady(self) -> bool:

@@ -185,6 +185,7 @@ def toys_of(
         "store backup": [own, tmp_path / "backup"],
         "store export": [own, tmp_path / "exported.parquet", "--to", "parquet"],
         "store recall": [own],
+        "store sync": [own, "--cpu"],
         "store compact": [own],
         "store erase": [own, "--yes"],
         "store delete": [own, picture],
@@ -192,7 +193,7 @@ def toys_of(
     }
 
 
-_ELSEWHERE = {"train", "calibrate", "compose", "figure attention", "site", "mteb"}
+_ELSEWHERE = {"train", "calibrate", "compose", "figure attention", "site", "mteb", "watch"}
 """Below, and in the files of tests that are named after them, where their runs are."""
 
 

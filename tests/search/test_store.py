@@ -202,19 +202,19 @@ def test_added_and_deleted(store: Store, client: Client, folder: Path) -> None:
 def test_nobody_gives_facts_between_the_look_and_the_change(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, entries = list[str](), StoreFiles.entries
+    looked, images = list[str](), StoreFiles.images
 
-    def look(files: StoreFiles, paths: list[str]) -> Any:
+    def look(files: StoreFiles, paths: list[str], sizes: Any = ()) -> Any:
         if not looked:
             with pytest.raises(StoreError, match="being written"), StoreFiles.open(files.folder).writing():
                 pass
         looked.extend(paths)
-        return entries(files, paths)
+        return images(files, paths, sizes)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StoreFiles, "entries", look)
+        patch.setattr(StoreFiles, "images", look)
         added = store.add(draw(folder / "new" / "other.png", 98))
-    assert looked == 2 * [str(added.path)]
+    assert looked == 3 * [str(added.path)]
     store.delete(added.id)
 
 

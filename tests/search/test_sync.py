@@ -17,7 +17,7 @@ from limner.search.engine import Engine
 from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
-from limner.search.sync import sync
+from limner.search.sync import SyncSettings, sync
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.folders import TEXT, Folder, folders_of, follow_folders
@@ -47,7 +47,8 @@ def store(folder: Path, tmp_path: Path) -> StoreFiles:
 
 def synced(store: StoreFiles, **how: Any) -> tuple[SyncReport, int]:
     encoder = FakeEncoder()
-    return sync(encoder, store, **how), encoder.encoded
+    given = {name: how.pop(name) for name in ("only", "progress") if name in how}
+    return sync(encoder, store, SyncSettings(**how), **given), encoder.encoded
 
 
 def found(store: StoreFiles) -> set[str]:

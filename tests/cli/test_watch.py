@@ -1,0 +1,117 @@
+"""`limner watch` and `limner store sync` as commands; `watch` in a process of its own until it is stopped."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from limner.store_reports import SyncReport
+from tests.cli.command import Limner, refused
+from tests.forked import run_python, started
+
+LONG = 120.0
+
+
+@pytest.fixture
+def own(limner: Limner, toy_run: Path, pictures: Path, tmp_path: Path) -> Path:
+    """A store of a copy of the toys in `photos`, beside it."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for path in sorted(pictures.glob("*.png"))[:24]:
+        shutil.copy(path, photos)
+    assert limner("index", toy_run, tmp_path / "store", photos, "--cpu").code == 0
+    return tmp_path / "store"
+
+
+def test_sync_says_what_changed(limner: Limner, own: Path, pictures: Path, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    assert limner("store", "sync", own, "--cpu").out == f"{own}: nothing new, 24 unchanged\n"
+    shutil.copy(sorted(pictures.glob("*.png"))[30], photos / "new.png")
+    first, second, third = sorted(photos.glob("0*.png"))[:3]
+    first.rename(photos / "renamed.png")
+    second.unlink()
+    (photos / "odd.jpg").write_bytes(b"odd")
+    planned = limner("store", "sync", own, "--cpu", "--dry-run")
+    assert planned.out.splitlines() == [
+        f"{own}: would be 2 added, 1 moved, 1 gone, 22 unchanged",
+        f"gone: {second}",
+    ]
+    done = limner("store", "sync", own, "--cpu")
+    assert (
+        done.out
+        == f"{own}: 1 added, 1 moved, 1 gone, 1 skipped, 22 unchanged; 1 picture waits for its file\n"
+    )
+    assert (
+        done.err == f"skipped {photos / 'odd.jpg'}: not a picture in a known format, or cut off or damaged\n"
+        or ("odd.jpg" in done.err)
+    )
+    report = json.loads(limner("store", "sync", own, "--cpu", "--json").out)
+    assert SyncReport.model_validate(report).waiting == 1
+    third.unlink()
+    assert "2 erased" in limner("store", "sync", own, "--cpu", "--keep", 0).out
+
+
+def test_sync_waits_for_a_word_where_a_disk_may_be_away(limner: Limner, own: Path, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    for path in sorted(photos.glob("*.png"))[:5]:
+        path.unlink()
+    done = limner("store", "sync", own, "--cpu")
+    assert done.out.splitlines()[0] == f"{own}: 5 gone, 19 unchanged"
+    assert "5 of 24 pictures are gone, more than a tenth" in done.err
+    photos.rename(tmp_path / "away")
+    done = limner("store", "sync", own, "--cpu")
+    assert (done.code, done.out) == (0, f"{own}: nothing new, 0 unchanged\n")
+    assert f"{photos} is not there, as if its disk were away" in done.err
+    assert limner("store", "sync", own, "--cpu", "--yes").out.startswith(f"{own}: 24 gone")
+
+
+def test_a_store_without_folders_is_refused(limner: Limner, own: Path, toy_run: Path, tmp_path: Path) -> None:
+    one = next((tmp_path / "photos").glob("*.png"))
+    assert limner("index", toy_run, tmp_path / "other", one, "--cpu").code == 0
+    for command in (("store", "sync"), ("watch",)):
+        refused(limner(*command, tmp_path / "other", "--cpu"), "follows no folder; index one with")
+    refused(limner("store", "sync", own, "--keep", -1), "keep")
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_watch_tells_of_each_change_in_a_line_of_json(
+    own: Path, pictures: Path, tmp_path: Path, end: signal.Signals
+) -> None:
+    pytest.importorskip("watchfiles")
+    log, photos = tmp_path / "log", tmp_path / "photos"
+    process = started(run_python, ("-m", "limner", "watch", str(own), "--cpu", "--json"), log, environment={})
+
+    def reports() -> list[SyncReport]:
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [SyncReport.model_validate_json(line) for line in lines if line.startswith("{")]
+
+    def until(holds: Callable[[], bool]) -> None:
+        late = time.monotonic() + LONG
+        while not holds():
+            assert process.is_alive(), log.read_text()
+            assert time.monotonic() < late, log.read_text()
+            time.sleep(0.1)
+
+    try:
+        until(lambda: len(reports()) == 1)
+        assert reports()[0].unchanged == 24
+        shutil.copy(sorted(pictures.glob("*.png"))[30], photos / "new.png")
+        until(lambda: sum(one.added for one in reports()) == 1)
+        (photos / "new.png").unlink()
+        until(lambda: [one.gone for one in reports()][-1] == (str(photos / "new.png"),))
+        assert process.pid is not None
+        os.kill(process.pid, end)
+        process.join(LONG)
+        assert process.exitcode is not None
+    finally:
+        process.kill()
+    if end == signal.SIGINT:
+        assert process.exitcode == 130
+        assert "stopped; " in log.read_text()
+    assert not re.search("Traceback", log.read_text())
