@@ -23,6 +23,7 @@ class Listed:
 
 _SECTIONS = {
     "Index and search": {
+        "open": "Open a search page for folders of pictures, which are indexed and watched meanwhile.",
         "index": "Add pictures or a dataset to a store.",
         "index-sentences": "Add sentences to a store, for searches by a picture.",
         "search": "Find the pictures of a store by a description, by a picture, or by both.",

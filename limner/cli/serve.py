@@ -101,13 +101,18 @@ def serve_command(
         served = Served(store=folder, pictures=len(opened), url=url_of(listening))
         # whose model would stay in memory after SIGHUP has replaced it
         del opened
-        with _ending_well(serving.reload_later):
-            out.print(f"{folder}: {counted(served.pictures, 'pictures')} at {served.url} (Ctrl-C stops)")
-            if as_json():  # on one line: who starts a server reads it to learn the port
-                emit(served, lines=True)
-            # a reader behind a pipe waits for it
-            sys.stdout.flush()
+        with ending_well(serving.reload_later):
+            tell(served)
             server.run(sockets=[listening])
+
+
+def tell(served: "Served") -> None:
+    """Print where a server is, which whoever started it waits for."""
+    out.print(f"{served.store}: {counted(served.pictures, 'pictures')} at {served.url} (Ctrl-C stops)")
+    if as_json():  # on one line: who starts a server reads it to learn the port
+        emit(served, lines=True)
+    # a reader behind a pipe waits for it
+    sys.stdout.flush()
 
 
 def _listening(settings: ServeSettings) -> AbstractContextManager[socket.socket]:
@@ -151,7 +156,7 @@ def _expect_reloadable(old: ServeSettings, new: ServeSettings) -> None:
 
 # handlers that do nothing: uvicorn sets its own, and restores these before it raises the signals anew
 @contextmanager
-def _ending_well(hang_up: Callable[[], object]) -> Iterator[None]:
+def ending_well(hang_up: Callable[[], object]) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the server with exit code 0: uvicorn, once it has stopped, raises them anew.
 
     SIGHUP ends it in no case: if whoever reads the address is quick, it comes before the server listens to it, and

@@ -87,10 +87,10 @@ def watch_command(
     opened, report = _synced(store, cpu, **how)
     if as_json():
         emit(report, lines=True)
-    watch(opened.engine.encoder, opened.files, _line, SyncSettings.parse(how), every=every)
+    watch(opened.engine.encoder, opened.files, tell_line, SyncSettings.parse(how), every=every)
 
 
-def _line(told: SyncReport | str) -> None:
+def tell_line(told: SyncReport | str) -> None:
     """A line for each change, after the time of day."""
     now = time.strftime("%H:%M:%S")
     if isinstance(told, str):

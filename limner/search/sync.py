@@ -126,16 +126,18 @@ def _indexed(
     progress: Callable[[int, int], None] | None,
 ) -> IndexReport:
     paths = found.pictures
-    step = how.part or max(1, len(paths))
 
     def reports() -> Iterator[IndexReport]:
-        first = found
-        for start in range(0, max(1, len(paths)), step):
+        first, start = found, 0
+        # the first ones are found within seconds
+        step = min(how.batch_size, how.part) if how.part else len(paths)
+        while first is found or start < len(paths):
             tell = None if progress is None else _shifted(progress, start, len(paths))
             some = first._replace(pictures=paths[start : start + step])
             yield index_pictures(encoder, files, some, batch_size=how.batch_size, progress=tell)
             # what was passed over counts once
-            first = FoundPictures([], [], {}, {})
+            first, start = FoundPictures([], [], {}, {}), start + step
+            step = min(2 * step, how.part or step)
 
     return reduce(_both, reports())
 

@@ -135,6 +135,8 @@ class _Rounds:
         try:
             self._say(self._look(settled, whole=whole), whole=whole)
         except LimnerError as error:
+            if stop.is_set():
+                return
             if isinstance(error, StoreError) and error.trouble in _END:
                 raise
             # what goes on failing is told once, and another writer is nothing to tell of

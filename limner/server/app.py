@@ -1,6 +1,6 @@
 """The server's app: its routes, and around them access, rate and size limits."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -22,6 +22,7 @@ from limner.server.audit import AuditLog
 from limner.server.audit_routes import Auditing, note
 from limner.server.batching import Worker
 from limner.server.counters import MEDIA_TYPE, Counters
+from limner.server.following import Follower, following_routes
 from limner.server.health import Health, Probe, health_routes
 from limner.server.limits import Bodies, Buckets, RateLimit, Unread
 from limner.server.page import RootPath, page_routes
@@ -35,6 +36,7 @@ from limner.server.routes_search import search_routes
 from limner.server.settings import ServerSettings
 from limner.server.tokens import Tokens
 from limner.server.uploads import Changes
+from limner.store_reports import SyncReport
 from limner.wire import StoreInfo
 
 _ABOUT = (
@@ -43,12 +45,19 @@ _ABOUT = (
 )
 
 
-def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
+def create_app(
+    store: Store,
+    settings: ServerSettings | None = None,
+    *,
+    told: Callable[[SyncReport | str], None] | None = None,
+) -> FastAPI:
     """Make the app that serves a store, by itself or mounted in another app.
 
     If it is mounted (`other.mount("/pictures", app)`), its page, routes and description lie below that path; token,
     limits and audit log are its own. The lifespan of a mounted app does not run: call `app.state.turn_away()` when
     the other app ends, or let its threads, which are daemons, end with the process.
+
+    With `settings.watch`, `told` is called with what was done, and with a line for what went wrong.
 
     Raises `SettingsError` for an uploads folder or audit log that cannot be written, and for a file of tokens that
     cannot be read.
@@ -76,6 +85,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         ready=lambda: not health.faults(),
         probes={probe.name: partial(_is_up, probe) for probe in health.probes},
     )
+    follower = Follower(engine, settings.kept_days, told) if settings.watch else None
     needs_token = settings.token is not None or settings.tokens is not None
     tokens = Tokens(settings.token, settings.tokens) if needs_token else None
     audit = None
@@ -84,8 +94,12 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if follower is not None:
+            follower.start()
         async with health.timed():
             yield
+        if follower is not None:
+            follower.stop()
         health.stop()
         # it waits up to a second for what has begun, which the event loop must not
         await run_in_threadpool(worker.close)
@@ -104,6 +118,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
     )
     # uvicorn runs the lifespan's end after all requests: a server that stops earlier turns them away by this
     app.state.turn_away = partial(_turn_away, health, worker)
+    app.state.following = None if follower is None else follower.now
     # at the first sign that the server stops, while it still answers
     app.state.stopping = health.stop
     # in the one thread that changes the store
@@ -148,6 +163,7 @@ def create_app(store: Store, settings: ServerSettings | None = None) -> FastAPI:
         export_routes(engine, settings),
         item_routes(engine, worker, changes, settings),
         _server_routes(engine, health, counters, settings),
+        following_routes(follower),
     )
     # FastAPI's own: the description, and a page of it that loads its parts from elsewhere
     for route in app.routes:

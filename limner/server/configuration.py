@@ -84,6 +84,12 @@ class ServeSettings(Settings):
     audit_fsync: bool = False
     """Answer only when the line is on the disk, so that it outlives a power cut."""
 
+    watch: bool = False
+    """Keep the store what its folders are: index new files, follow moved ones, take out deleted ones."""
+
+    kept_days: float = Field(default=30.0, ge=0)
+    """With --watch: days for which the picture of a deleted file waits for it; then it is erased."""
+
     show_paths: bool | None = None
     """Tell the paths of pictures; if not given, without a token and a proxy, where only this machine asks."""
 

@@ -38,6 +38,12 @@ class ServerSettings(Settings):
     audit_fsync: bool = False
     """True: a line of the audit log is on the disk before its request is answered."""
 
+    watch: bool = False
+    """True: the store is kept what its folders are (`limner.search.watch`), while the app's lifespan lasts."""
+
+    kept_days: float = Field(default=30.0, ge=0)
+    """Days after which the picture of a deleted file is erased, with `watch`."""
+
     show_paths: bool = False
     """True: answers and exports have the paths of pictures, and conditions may ask for them."""
 

@@ -118,6 +118,7 @@ async function problemOf(response) {
 const json = async (path, options) => (await answer(path, options)).json();
 
 export const info = (signal) => json("v1/info", { signal });
+export const following = () => json("v1/following");
 export const search = (body, signal) => json("v1/search", { body, signal });
 export const sentences = (body, signal) => json("v1/sentences", { body, signal });
 export const explain = (text, id, signal) => json("v1/explain", { body: { text, id }, signal });

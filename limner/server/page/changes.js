@@ -20,6 +20,9 @@ export function startChanges(handlers) {
   });
 }
 
+/** Shows the store anew, which something else has changed. */
+export const storeChanged = () => doing.onChanged();
+
 /** Offers what `store`, as /v1/info has it, lets this token do; null = nothing. */
 export function offerChanges(store) {
   may = { adds: Boolean(store?.adds), changes: Boolean(store?.changes) };

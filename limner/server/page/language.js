@@ -110,6 +110,12 @@ export function clock(iso) {
 }
 
 /** "a, b or c". */
+/** A time in whole minutes or seconds, as one says it. */
+export function lasting(seconds) {
+  const [value, unit] = seconds < 90 ? [seconds, "second"] : seconds < 5400 ? [seconds / 60, "minute"] : [seconds / 3600, "hour"];
+  return new Intl.NumberFormat(locale, { style: "unit", unit, unitDisplay: "long", maximumFractionDigits: 0 }).format(value);
+}
+
 export const either = (texts) => new Intl.ListFormat(locale, { type: "disjunction" }).format(texts);
 
 await read(kept() || preferred()); // every module that imports this one waits for it

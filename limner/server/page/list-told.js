@@ -2,6 +2,7 @@
 
 import { keptPicture } from "./address.js";
 import { byId } from "./elements.js";
+import { follow } from "./following.js";
 import { t } from "./language.js";
 import { LAST_OFFSET, PART } from "./list.js";
 
@@ -14,6 +15,7 @@ export function sayStore(store) {
   const model = store?.model;
   byId("model").textContent = [model?.system, model?.fingerprint?.slice(0, 8)].filter(Boolean).join(" · ");
   byId("refine").hidden = !store?.pictures;
+  follow(store);
 }
 
 /** How many results there are: said each time that there are more. */

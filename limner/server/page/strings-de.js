@@ -271,5 +271,11 @@ export default {
   "keyLike": "mehr wie dieses",
   "keyMarks": "richtig, falsch, vielleicht",
   "keyUndo": "zurück",
-  "keyClose": "schließen"
+  "keyClose": "schließen",
+  "indexing": "Wird eingelesen: {done} von {total} Dateien",
+  "indexingPace": "{rate} je Sekunde, noch etwa {left}",
+  "indexingBar": "Eingelesene Dateien",
+  "foldersAway": { "one": "{n} Ordner scheint nicht da zu sein: seine Bilder bleiben.", "other": "{n} Ordner scheinen nicht da zu sein: ihre Bilder bleiben." },
+  "picturesDoubted": { "one": "Die Datei von {n} Bild ist weg, mehr als ein Zehntel: Es bleibt, bis limner store sync mit --yes gerufen wird.", "other": "Die Dateien von {n} Bildern sind weg, mehr als ein Zehntel: Sie bleiben, bis limner store sync mit --yes gerufen wird." },
+  "followTrouble": "Den Ordnern kann gerade nicht gefolgt werden; der Server versucht es wieder, und sein Protokoll nennt den Grund."
 };

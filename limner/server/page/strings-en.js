@@ -271,5 +271,11 @@ export default {
   "keyLike": "more like this",
   "keyMarks": "right, wrong, maybe",
   "keyUndo": "undo",
-  "keyClose": "close"
+  "keyClose": "close",
+  "indexing": "Indexing: {done} of {total} files",
+  "indexingPace": "{rate} a second, about {left} left",
+  "indexingBar": "Files that are indexed",
+  "foldersAway": { "one": "{n} folder seems to be away: its pictures stay.", "other": "{n} folders seem to be away: their pictures stay." },
+  "picturesDoubted": { "one": "The file of {n} picture is gone, which is more than a tenth: it stays until limner store sync is called with --yes.", "other": "The files of {n} pictures are gone, more than a tenth: they stay until limner store sync is called with --yes." },
+  "followTrouble": "The folders cannot be followed at the moment; the server tries again, and its log says why."
 };

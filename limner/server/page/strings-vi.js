@@ -271,5 +271,11 @@ export default {
   "keyLike": "thêm ảnh giống",
   "keyMarks": "đúng, sai, có thể",
   "keyUndo": "hoàn tác",
-  "keyClose": "đóng"
+  "keyClose": "đóng",
+  "indexing": "Đang lập chỉ mục: {done} trên {total} tệp",
+  "indexingPace": "{rate} tệp mỗi giây, còn khoảng {left}",
+  "indexingBar": "Số tệp đã lập chỉ mục",
+  "foldersAway": "{n} thư mục có vẻ không có mặt: ảnh của chúng được giữ lại.",
+  "picturesDoubted": "Tệp của {n} ảnh đã mất, hơn một phần mười: chúng được giữ lại cho đến khi gọi limner store sync với --yes.",
+  "followTrouble": "Hiện không theo dõi được các thư mục; máy chủ sẽ thử lại, và nhật ký của nó nêu lý do."
 };

@@ -271,5 +271,11 @@ export default {
   "keyLike": "更多类似",
   "keyMarks": "正确、错误、可能",
   "keyUndo": "撤销",
-  "keyClose": "关闭"
+  "keyClose": "关闭",
+  "indexing": "正在建立索引：{done} / {total} 个文件",
+  "indexingPace": "每秒 {rate} 个，约剩 {left}",
+  "indexingBar": "已建立索引的文件",
+  "foldersAway": "{n} 个文件夹似乎不在：其中的图片保留。",
+  "picturesDoubted": "{n} 张图片的文件不见了，超过十分之一：在以 --yes 调用 limner store sync 之前它们会保留。",
+  "followTrouble": "暂时无法跟踪文件夹；服务器会再试，其日志说明原因。"
 };

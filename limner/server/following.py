@@ -1,0 +1,117 @@
+"""A server that keeps its store what its folders are: `limner.search.watch` in a thread, and how far it is."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from fastapi import APIRouter
+
+from limner.errors import LimnerError
+from limner.search.engine import Engine
+from limner.search.sync import SyncSettings, expect_folders
+from limner.search.watch import expect_watchfiles, watch
+from limner.server.problems import declared
+from limner.server.routes import Rules
+from limner.store.files import StoreFiles
+from limner.store_reports import SyncReport
+from limner.wire import Following
+
+_PART = 256
+"""Files after which what was indexed is found, and others may change the store; fewer at first."""
+
+_BATCH = 16
+"""Pictures that are encoded together: a query is embedded beside them."""
+
+log = logging.getLogger("limner.server")
+
+
+class Follower:
+    """The thread, between `start` and `stop`. `told` is called with each report, and `progress` with (done, total)."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        kept_days: float,
+        told: Callable[[SyncReport | str], None] | None = None,
+    ) -> None:
+        expect_watchfiles()
+        expect_folders(engine.files)
+        self._engine, self._told = engine, told
+        self._how = SyncSettings(kept_days=kept_days, batch_size=_BATCH, part=_PART)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="limner-follower", daemon=True)
+        self._since, self._done, self._total = time.monotonic(), 0, 0
+        self._report = SyncReport()
+        self._trouble = False
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End when the batch that has begun is written; nobody waits for it."""
+        self._stop.set()
+
+    def now(self) -> Following:
+        """Say how far it is, without a path."""
+        done, total = self._done, self._total
+        seconds = time.monotonic() - self._since
+        rate = done / seconds if seconds > 1 and done < total else None
+        return Following(
+            follows=True,
+            pictures=len(self._engine.files) - self._report.waiting,
+            done=done,
+            total=total,
+            rate=rate,
+            seconds_left=None if not rate else (total - done) / rate,
+            waiting=self._report.waiting,
+            skipped=len(self._report.skipped),
+            away=len(self._report.away),
+            doubted=len(self._report.gone) if self._report.doubt is not None else 0,
+            trouble=self._trouble,
+        )
+
+    def _follow(self) -> None:
+        try:
+            # a handle of its own: searches go on by the server's
+            files = StoreFiles.open(self._engine.files.folder)
+            watch(self._engine.encoder, files, self._take, self._how, stop=self._stop, progress=self._count)
+        except LimnerError as error:
+            self._take(str(error))
+
+    def _count(self, done: int, total: int) -> None:
+        if done < self._done or not self._done:
+            self._since = time.monotonic()
+        self._done, self._total = done, total
+        # Ctrl-C ends a long look between two batches; what is committed stays
+        if self._stop.is_set():
+            raise StoppedError
+
+    def _take(self, told: SyncReport | str) -> None:
+        self._trouble = isinstance(told, str)
+        if isinstance(told, SyncReport):
+            self._report = told
+            log.info("followed its folders: %r", told)
+        else:
+            log.warning("following its folders: %s", told)
+        if self._told is not None:
+            self._told(told)
+
+
+class StoppedError(LimnerError):
+    """A look ends, since the server does."""
+
+
+def following_routes(follower: Follower | None) -> APIRouter:
+    """Make the route that says how far it is."""
+    routes = APIRouter(tags=["server"])
+
+    # no cost: the page asks every other second while pictures are indexed
+    @Rules(right="search", cost=0.0)
+    @routes.get("/v1/following", responses=declared(401, 403, 421, 429, 500))
+    async def following() -> Following:
+        """Say whether this server keeps its store what its folders are, and how far it is."""
+        return Following() if follower is None else follower.now()
+
+    return routes
