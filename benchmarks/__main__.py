@@ -17,6 +17,7 @@ NEEDS = {
     "lies_flickr8k": "needs data: Flickr8k, and a run",
     "marks": "needs data, and a run",
     "open_vocabulary": "needs data: Flickr8k, and a run",
+    "open_library": "needs photographs, and a run",
     "query_cost": "needs a server of your own",
     "rolling_servers": "needs moto's S3 server, in an environment of its own",
     "seen_captions": "needs data: four sets of captions, and MiniLM",

@@ -438,33 +438,6 @@ class StoreApproximate(ResponseModel):
     """Share of the ten best pictures that it finds, in [0, 1], measured on the store's own vectors."""
 
 
-class Following(ResponseModel):
-    """Whether a server keeps its store what its folders are, and how far it is."""
-
-    follows: bool = False
-    """True if it does."""
-    pictures: int = 0
-    """Pictures that a search finds."""
-    done: int = 0
-    """Files that were looked at, in the look that goes on or in the last one."""
-    total: int = 0
-    """Files of that look."""
-    rate: float | None = None
-    """Files a second; null while nothing is to be done."""
-    seconds_left: float | None = None
-    """Time that it takes at this rate."""
-    waiting: int = 0
-    """Pictures that are out of the search because their files are gone."""
-    skipped: int = 0
-    """Files that cannot be read."""
-    away: int = 0
-    """Folders that seem to be away; their pictures stay."""
-    doubted: int = 0
-    """Pictures whose files are gone and that stay: they are so many that a disk may be away."""
-    trouble: bool = False
-    """True if something failed that the server's log tells of; it is tried again."""
-
-
 class StoreInfo(ResponseModel):
     """A store, its model and its limits."""
 

@@ -79,20 +79,41 @@ def test_commands_do_what_the_page_says(page: str, reader: Path, limner: Limner)
             assert set(named[1].split(",")) <= extras.keys(), command
         elif command not in {DEMO, ". .venv/bin/activate", "python3 -m venv .venv"}:
             assert program == "limner", f"{page}: nothing runs {command!r}"
-            if HUB in arguments:
+            if arguments[0] == "open":
+                _open_with_the_hub(arguments, reader)
+            elif HUB in arguments:
                 _run_with_the_hub(arguments, reader)
             else:
                 _run(command, arguments, reader, limner)
 
 
-def _run_with_the_hub(arguments: list[str], folder: Path) -> None:
-    """In a process of its own, and offline: its cache of the hub holds a tiny model of the page's name."""
+def _with_the_hub(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
+    """A process of its own, and offline: its cache of the hub holds a tiny model of the page's name."""
     if not (folder / "hub").exists():
         towers.save_in_cache(folder / "hub", HUB.removeprefix("hf:"))
-    environment = {**os.environ, "HF_HOME": str(folder / "hub"), "HF_HUB_OFFLINE": "1"}
+    data = {"HF_HOME": str(folder / "hub"), "XDG_DATA_HOME": str(folder / "data")}
     command = [sys.executable, "-m", "limner", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    environment = {**os.environ, **data, "HF_HUB_OFFLINE": "1"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, env=environment, stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, text=True
+    )
+
+
+def _run_with_the_hub(arguments: list[str], folder: Path) -> None:
+    with _with_the_hub(arguments, folder) as process:
+        _, told = process.communicate(timeout=300)
+        assert process.returncode == 0, told
+
+
+def _open_with_the_hub(arguments: list[str], folder: Path) -> None:
+    """It serves until it is stopped; a tiny model that is in the cache is not asked for."""
+    with _with_the_hub([*arguments, "--no-browser"], folder) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.kill()
+        _, told = process.communicate(timeout=300)
+    assert "pictures at http://127.0.0.1:" in first, told
 
 
 def _run(command: str, arguments: list[str], folder: Path, limner: Limner) -> None:

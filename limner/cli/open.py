@@ -26,7 +26,7 @@ from limner.models.pretrained import DEFAULT_MODEL
 if TYPE_CHECKING:
     from limner.search.find_pictures import FoundPictures
     from limner.search.store import Store
-    from limner.wire import Following
+    from limner.server.following import Following
 
 app = group("Open.")
 

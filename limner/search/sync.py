@@ -99,7 +99,7 @@ def sync(
 
 
 def expect_folders(files: StoreFiles) -> list[Folder]:
-    """The folders that a store follows. Raises `SettingsError` if there are none."""
+    """The folders that a store follows. Raises `SettingsError` for a store that follows no folder."""
     folders = folders_of(files)
     if not folders:
         raise SettingsError(

@@ -15,7 +15,7 @@ from limner.server.problems import declared
 from limner.server.routes import Rules
 from limner.store.files import StoreFiles
 from limner.store_reports import SyncReport
-from limner.wire import Following
+from limner.wire import ResponseModel
 
 _PART = 256
 """Files after which what was indexed is found, and others may change the store; fewer at first."""
@@ -24,6 +24,33 @@ _BATCH = 16
 """Pictures that are encoded together: a query is embedded beside them."""
 
 log = logging.getLogger("limner.server")
+
+
+class Following(ResponseModel):
+    """A server that keeps its store what its folders are, or not, and how far it is."""
+
+    follows: bool = False
+    """True if it does."""
+    pictures: int = 0
+    """Pictures that a search finds."""
+    done: int = 0
+    """Files that were looked at, in the look that goes on or in the last one."""
+    total: int = 0
+    """Files of that look."""
+    rate: float | None = None
+    """Files a second; null while nothing is to be done."""
+    seconds_left: float | None = None
+    """Time that it takes at this rate."""
+    waiting: int = 0
+    """Pictures that are out of the search because their files are gone."""
+    skipped: int = 0
+    """Files that cannot be read."""
+    away: int = 0
+    """Folders that seem to be away; their pictures stay."""
+    doubted: int = 0
+    """Pictures whose files are gone and that stay: they are so many that a disk may be away."""
+    trouble: bool = False
+    """True if something failed that the server's log tells of; it is tried again."""
 
 
 class Follower:

@@ -17,9 +17,9 @@ from limner.errors import SettingsError
 from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.server.app import create_app
+from limner.server.following import Following
 from limner.server.settings import ServerSettings
 from limner.store.folders import Folder, follow_folders
-from limner.wire import Following
 from tests.forked import run_python, started
 from tests.search.fake import FakeEncoder, draw
 from tests.search.test_places import made
