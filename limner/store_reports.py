@@ -427,6 +427,8 @@ class StoredPicture(ResponseModel):
     """Bytes of its file."""
     sha256: str
     """Digest of its file."""
+    gone: int | None
+    """Since when its files are gone and no search finds it, seconds since 1970; null while one is there."""
 
 
 class Deleted(ResponseModel):
