@@ -79,6 +79,8 @@ class SyncReport(IndexReport):
 
     gone: tuple[str, ...] = ()
     """Paths of pictures of which no file is left: taken out of the search, or not, as `doubt` says."""
+    returned: int = 0
+    """Pictures that were out of the search, and whose files are back."""
     copies_gone: int = 0
     """Files of pictures that have others, which are gone."""
     doubt: str | None = None
@@ -95,7 +97,15 @@ class SyncReport(IndexReport):
     @property
     def is_news(self) -> bool:
         """True if it changed something."""
-        counts = (self.added, self.updated, self.moved, self.copies, self.replaced, self.erased)
+        counts = (
+            self.added,
+            self.updated,
+            self.moved,
+            self.copies,
+            self.replaced,
+            self.returned,
+            self.erased,
+        )
         return any(counts) or (self.doubt is None and bool(self.gone or self.copies_gone))
 
     def __repr__(self) -> str:

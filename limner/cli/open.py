@@ -20,8 +20,7 @@ from limner.cli.serve import Served, ending_well, tell
 from limner.cli.watch import tell_line
 from limner.counted import counted
 from limner.errors import SettingsError
-from limner.models.known import KNOWN
-from limner.models.pretrained import DEFAULT_MODEL
+from limner.models.known import DEFAULT_MODEL, KNOWN
 
 if TYPE_CHECKING:
     from limner.search.find_pictures import FoundPictures
@@ -37,7 +36,7 @@ _EVERY = 10.0
 
 @command(app, "open", schema=Served)
 def open_command(
-    pictures: Annotated[list[Path], typer.Argument(help="Folders of pictures, or picture files.")],
+    pictures: Annotated[list[Path], typer.Argument(help="Folders of pictures.")],
     store: Annotated[
         Path | None,
         "Folder of the store; if not given, one of its own in the user's data folder, which is printed.",
@@ -66,10 +65,11 @@ def open_command(
     from limner.store.files import has_store
 
     expect_watchfiles()
+    for path in pictures:
+        if path.is_file():
+            raise SettingsError(f"{path}: expected a folder of pictures; `limner index` takes single files")
     # before the model is loaded or fetched
     found = find_pictures(pictures)
-    if not found.folders:
-        raise SettingsError("expected a folder of pictures; `limner index` takes single files")
     folder = store or _folder_of([one.path for one in found.folders])
     if model is not None or not has_store(folder):
         _expect_model(model or f"hf:{DEFAULT_MODEL}", yes=yes)
@@ -107,14 +107,16 @@ def _opened(folder: Path, model: str | None, found: "FoundPictures", cpu: bool) 
     from limner.search.open_source import open_source
     from limner.search.store import open_store
     from limner.store.files import has_store
-    from limner.store.folders import follow_folders
+    from limner.store.folders import folders_of, follow_folders
 
     if model is None and has_store(folder):
         opened = open_store(folder, device=device(cpu))
     else:
         encoder, files = open_source(model or f"hf:{DEFAULT_MODEL}", folder, device=device(cpu))
         opened = open_store(files.folder, run=encoder)
-    follow_folders(opened.files, found.folders)
+    # of one that is followed it is known what is left out
+    known = {one.path for one in folders_of(opened.files)}
+    follow_folders(opened.files, [one for one in found.folders if one.path not in known])
     return opened
 
 

@@ -94,7 +94,7 @@ def tell_line(told: SyncReport | str) -> None:
     """A line for each change, after the time of day."""
     now = time.strftime("%H:%M:%S")
     if isinstance(told, str):
-        err.print(f"{now} {told}; trying again")
+        err.print(f"{now} {told}")
         return
     if as_json():
         emit(told, lines=True)
@@ -112,9 +112,10 @@ def _tell(beginning: str, report: SyncReport) -> None:
         "added": report.added,
         "updated": report.updated,
         "moved": report.moved,
+        "returned": report.returned,
         "copies": report.copies,
         "replaced": report.replaced,
-        "gone": len(report.gone),
+        "gone" if report.doubt is None else "gone, which stay": len(report.gone),
         "copies gone": report.copies_gone,
         "skipped": len(report.skipped),
         "erased": report.erased,

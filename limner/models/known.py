@@ -39,9 +39,12 @@ class KnownModel(Result):
 _CLIP_DATA = "captions of pictures from a crawl of the web and from sets such as YFCC100M"
 _OPEN_CLIP = "open_clip docs/openclip_retrieval_results.csv"
 
+DEFAULT_MODEL = "google/siglip2-base-patch16-224"
+"""The pair of settings and commands that name none."""
+
 KNOWN = (
     KnownModel(
-        name="google/siglip2-base-patch16-224",
+        name=DEFAULT_MODEL,
         parameters=375,
         dim=768,
         side=224,

@@ -19,6 +19,7 @@ from limner.models.dual_encoder import DualEncoderSettings
 from limner.models.image import LAST_MAP, BackboneSettings, build_backbone
 from limner.models.image.encoder import PixelBatch
 from limner.models.image.tower import ImageTower
+from limner.models.known import DEFAULT_MODEL
 from limner.models.late import LateInteraction, LateSettings, maxsim
 from limner.models.levels import LevelledEncoder, LevelsSettings, WordsAndPhrases, expect_levels_of
 from limner.models.local_matching import LocalMatch
@@ -27,9 +28,6 @@ from limner.models.text_encoder import FixedText
 from limner.models.text_hgan import SentenceParts
 from limner.models.text_tower import TextTower, TextTowerSettings, TokenStates
 from limner.types import PADDING
-
-DEFAULT_MODEL = "google/siglip2-base-patch16-224"
-"""The pair of settings that name none."""
 
 
 class PretrainedSettings(DualEncoderSettings):

@@ -67,7 +67,7 @@ class FoundPictures(NamedTuple):
     """How many other files there are by ending, those of pictures first; "" counts files without an ending."""
     left_out: dict[str, int]
     """How many folders, links to folders and excluded names were not looked into, by name or pattern."""
-    folders: list[Folder] = []  # noqa: RUF012 - of a tuple
+    folders: tuple[Folder, ...] = ()
     """The folders that were given."""
 
 
@@ -93,7 +93,7 @@ def find_pictures(paths: Iterable[str | Path], exclude: Sequence[str] = ()) -> F
         given.append(Path(path))
 
     search = _Search()
-    folders = []
+    folders: list[Folder] = []
     for path in given:
         # resolve() would follow links
         whole = os.path.abspath(path)  # noqa: PTH100
@@ -104,7 +104,7 @@ def find_pictures(paths: Iterable[str | Path], exclude: Sequence[str] = ()) -> F
             search.found[whole] = None
         else:
             raise DataError(f"{path}: no such file or folder")
-    found = search.told(folders)
+    found = search.told(tuple(folders))
     if not found.pictures and not found.unlisted:
         where = ", ".join(map(str, given[:3])) or "an empty list"
         raise DataError(
@@ -121,7 +121,7 @@ def pictures_below(folders: Iterable[Folder], only: Collection[str] | None = Non
     search = _Search(only)
     for folder in folders:
         search.look_through(folder)
-    return search.told([])
+    return search.told(())
 
 
 class _Search:
@@ -136,7 +136,7 @@ class _Search:
         # the way to them
         self._above = {str(above) for path in only or () for above in Path(path).parents}
 
-    def told(self, folders: list[Folder]) -> FoundPictures:
+    def told(self, folders: tuple[Folder, ...]) -> FoundPictures:
         # a file that was named is no longer passed over
         passed_over = _counted(ending for path, ending in self._passed.items() if path not in self.found)
         return FoundPictures(

@@ -70,6 +70,7 @@ def sync(
     Raises `SettingsError` for a store that follows no folder, and what `limner.search.index.index_pictures` raises.
     """
     how = how or SyncSettings()
+    waited = _waiting(files)
     folders = expect_folders(files)
     away = {} if how.yes else {one.path: reason for one in folders if (reason := _away(one.path)) is not None}
     there = [one for one in folders if one.path not in away and Path(one.path).is_dir()]
@@ -86,16 +87,24 @@ def sync(
         if doubt is None and not how.dry_run:
             _take_out(files, gone, lost)
     erased = 0 if how.dry_run or only is not None else _erase_overdue(files, how.kept_days)
+    waiting = _waiting(files)
+    out = len(gone) if doubt is None and not how.dry_run else 0
     return SyncReport(
         **dict(report),
+        returned=max(0, waited + out - erased - waiting),
         gone=tuple(path for image in gone for path in image.paths),
         copies_gone=len(lost) - sum(len(image.paths) for image in gone),
         doubt=doubt,
         away=tuple(sorted(away.items())),
         erased=erased,
-        waiting=len(files) - len(files.snapshot().vectors),
+        waiting=waiting,
         dry_run=how.dry_run,
     )
+
+
+def _waiting(files: StoreFiles) -> int:
+    """Number of images that wait for their files."""
+    return len(files) - len(files.snapshot().vectors)
 
 
 def expect_folders(files: StoreFiles) -> list[Folder]:
@@ -190,7 +199,8 @@ def _gone(
     gone = [image for image in known if image.gone is None and lost.issuperset(image.paths)]
     doubt = None
     if not yes and many(len(gone), len(snapshot.vectors)):
-        doubt = f"{counted(len(gone), 'pictures', of=len(snapshot.vectors))} are gone, more than a tenth"
+        # files, so that it reads well of one picture, too
+        doubt = f"the files of {counted(len(gone), 'pictures', of=len(snapshot.vectors))} are gone, more than a tenth"
     return gone, lost, doubt
 
 
@@ -236,7 +246,7 @@ def _take_out(files: StoreFiles, gone: Sequence[StoredImage], lost: set[str]) ->
 
 def _erase_overdue(files: StoreFiles, kept_days: float) -> int:
     """Erase the images whose files have been gone for so long."""
-    if len(files) == len(files.snapshot().vectors):
+    if not _waiting(files):
         return 0
     now = time.time()
     waiting = [image for image in files.images() if image.gone is not None]

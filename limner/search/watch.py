@@ -51,7 +51,7 @@ _END = {"model", "damaged", "forbidden"}  # troubles of a store that no waiting 
 
 
 Told = Callable[[SyncReport | str], None]
-"""Is told what was done, and in a line what went wrong and is tried again."""
+"""Is told what was done, and in a line what went wrong and what follows from it."""
 
 
 def watch(
@@ -80,7 +80,7 @@ def watch(
         there = _identities(folders)
         rounds.due = time.monotonic()
         # the system tells from before the first look: what changes meanwhile is looked at again
-        for changed in _changes(list(there), files, stop, told):
+        for changed in _changes(list(there), files, stop, rounds.unheard):
             rounds.take(changed, stop)
             # one that was away is back, another disk lies in its place, or there is one more
             if rounds.folders() != folders or _identities(folders) != there:
@@ -108,6 +108,8 @@ class _Rounds:
     ) -> None:
         self.files, self.look, self.told, self.how, self.every = files, look, told, how, every
         self.due = time.monotonic()
+        # as soon as the system tells of no changes
+        self._is_unheard = False
         self._waiting: set[str] = set()
         self._trouble = ""
         self._folders: list[str] = []
@@ -122,6 +124,18 @@ class _Rounds:
             if error.trouble in _END:
                 raise
         return self._folders
+
+    def unheard(self, why: str) -> None:
+        """From now on look through all folders as often as on a disk of a network."""
+        if not self._is_unheard:
+            self._trouble = f"the system tells of no changes ({why}); looking for them every minute"
+            self.told(self._trouble)
+        self._is_unheard = True
+        self.due = min(self.due, time.monotonic() + self._pause())
+
+    def _pause(self) -> float:
+        silent = self._is_unheard or any(map(_is_silent, self._folders))
+        return min(self.every, _SILENT) if silent else self.every
 
     def take(self, changed: Collection[str], stop: threading.Event) -> None:
         """Look at files that changed, and that have settled; all, if that is due."""
@@ -139,19 +153,18 @@ class _Rounds:
                 return
             if isinstance(error, StoreError) and error.trouble in _END:
                 raise
-            # what goes on failing is told once, and another writer is nothing to tell of
-            if str(error) != self._trouble and not (
-                isinstance(error, StoreError) and error.trouble == "busy"
-            ):
-                self.told(str(error))
-            self._trouble = str(error)
-            # of these files the next look at everything tells
+            # another writer is nothing to tell of, and what goes on failing is told once
+            if not (isinstance(error, StoreError) and error.trouble == "busy"):
+                if str(error) != self._trouble:
+                    self.told(f"{error}; trying again")
+                self._trouble = str(error)
+            # the next look at everything finds these files
+            self._waiting.clear()
             self.due = time.monotonic() + _AGAIN
         else:
             self._trouble = ""
             if whole:
-                silent = any(map(_is_silent, self._folders))
-                self.due = time.monotonic() + (min(self.every, _SILENT) if silent else self.every)
+                self.due = time.monotonic() + self._pause()
             self._waiting -= settled
 
     def _look(self, settled: set[str], *, whole: bool) -> SyncReport:
@@ -169,9 +182,10 @@ class _Rounds:
         return abs(passed - counted) < 3600
 
     def _say(self, report: SyncReport, *, whole: bool) -> None:
-        # a disk that stays away is told once, and so are files that cannot be read
+        # a disk that stays away is told once, and so are files that cannot be read; that trouble is over is news
         standing = (report.away, report.doubt, report.skipped)
-        if report.is_news or (standing != self._said if whole else bool(report.skipped or report.doubt)):
+        news = report.is_news or bool(self._trouble)
+        if news or (standing != self._said if whole else bool(report.skipped or report.doubt)):
             self.told(report)
         if whole:
             self._said = standing
@@ -191,9 +205,12 @@ def _identities(folders: Sequence[str]) -> dict[str, tuple[int, int]]:
 
 
 def _changes(
-    folders: Sequence[str], files: StoreFiles, stop: threading.Event, told: Told
+    folders: Sequence[str], files: StoreFiles, stop: threading.Event, unheard: Callable[[str], None]
 ) -> Iterator[set[str]]:
-    """Yield changed paths when no more have come for a while, and nothing about once a second."""
+    """Yield changed paths when no more have come for a while, and nothing about once a second.
+
+    `unheard` is called with the reason where the system does not tell.
+    """
     from watchfiles import Change, watch  # an extra
 
     own = os.path.abspath(str(files.folder))  # noqa: PTH100
@@ -225,7 +242,7 @@ def _changes(
             yield {path for _, path in found}
     # as of too many folders for the system's limit
     except (OSError, RuntimeError) as error:
-        told(f"the system tells of no changes ({error}); looking for them every minute")
+        unheard(str(error))
     while not stop.wait(1.0):
         yield set()
 

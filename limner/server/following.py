@@ -50,7 +50,7 @@ class Following(ResponseModel):
     doubted: int = 0
     """Pictures whose files are gone and that stay: they are so many that a disk may be away."""
     trouble: bool = False
-    """True if something failed that the server's log tells of; it is tried again."""
+    """True if the folders are not followed at the moment; the server's log says why."""
 
 
 class Follower:
@@ -106,6 +106,10 @@ class Follower:
             watch(self._engine.encoder, files, self._take, self._how, stop=self._stop, progress=self._count)
         except LimnerError as error:
             self._take(str(error))
+        except Exception:
+            # a bug: searches go on, and the page says that the folders are not followed
+            self._trouble = True
+            log.exception("following the folders has ended")
 
     def _count(self, done: int, total: int) -> None:
         if done < self._done or not self._done:

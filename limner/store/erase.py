@@ -105,7 +105,10 @@ def erase(
                 writer.delete(chosen.keys)
                 writer.delete_sentences(chosen.sentences)
             wanted = [path for kind, path in chosen.named if kind == "path"]
-            leave_folders(files, wanted, [path for image in chosen.images for path in image.paths])
+            # keys say nothing of a folder: it is followed on when all of its pictures are gone by themselves
+            by_name = identity is not None or bool(wanted) or bool(where)
+            gone = [path for image in chosen.images for path in image.paths] if by_name else []
+            leave_folders(files, wanted, gone)
             # while they wait: by this text they know that what they have found may be gone
             with _finishing(chosen):
                 files.rows.set_text(ERASURES, secrets.token_hex(8))

@@ -62,7 +62,7 @@ def test_sync_waits_for_a_word_where_a_disk_may_be_away(limner: Limner, own: Pat
     for path in sorted(photos.glob("*.png"))[:5]:
         path.unlink()
     done = limner("store", "sync", own, "--cpu")
-    assert done.out.splitlines()[0] == f"{own}: 5 gone, 19 unchanged"
+    assert done.out.splitlines()[0] == f"{own}: 5 gone, which stay, 19 unchanged"
     assert "5 of 24 pictures are gone, more than a tenth" in done.err
     photos.rename(tmp_path / "away")
     done = limner("store", "sync", own, "--cpu")

@@ -178,6 +178,28 @@ def test_a_time_from_a_wrong_clock_begins_anew(store: StoreFiles, folder: Path) 
     assert abs((image.gone or 0) - time.time()) < 60
 
 
+def test_a_folder_is_followed_on_when_all_of_it_was_deleted(store: StoreFiles, folder: Path) -> None:
+    """An inbox that somebody empties; its pictures are erased after their time."""
+    (folder / "notes.txt").write_text("nothing")
+    for number in range(3):
+        shutil.rmtree(folder / str(number))
+    report, _ = synced(store, kept_days=0.0, yes=True)
+    assert (report.erased, len(store.images())) == (30, 0)
+    draw(folder / "new.png", 99)
+    assert synced(store)[0].added == 1
+
+
+def test_what_came_back_is_told(store: StoreFiles, folder: Path) -> None:
+    path = folder / "0" / "3.png"
+    content, times = path.read_bytes(), path.stat()
+    path.unlink()
+    assert (synced(store)[0].returned, synced(store)[0].is_news) == (0, False)
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    report, encoded = synced(store)
+    assert (report.returned, report.is_news, report.waiting, encoded) == (1, True, 0, 0)
+
+
 def test_at_once_by_choice(store: StoreFiles, folder: Path) -> None:
     (folder / "0" / "3.png").unlink()
     report, _ = synced(store, kept_days=0.0)
@@ -260,6 +282,15 @@ def test_folders_are_forgotten_with_what_was_in_them(store: StoreFiles, folder: 
     assert [one.path for one in folders_of(store)] == sorted([str(folder), str(other)])
     report = erase(store, paths=[other / "1.png"])
     assert not report.found
+    assert [one.path for one in folders_of(store)] == [str(folder)]
+    # by keys alone nobody says that it is a person's
+    (other / "1.png").unlink()
+    draw(other / "2.png", 71)
+    index_pictures(FakeEncoder(), store, [other], metadata={str(other / "2.png"): {"identity": "ann b"}})
+    erase(store, store.entries([str(other / "2.png")])[str(other / "2.png")].id)
+    assert [one.path for one in folders_of(store)] == sorted([str(folder), str(other)])
+    index_pictures(FakeEncoder(), store, [other], metadata={str(other / "2.png"): {"identity": "ann b"}})
+    erase(store, identity="ann b")
     assert [one.path for one in folders_of(store)] == [str(folder)]
     follow_folders(store, [Folder(str(other))])
     report = erase(store, paths=[other])

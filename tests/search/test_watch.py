@@ -161,9 +161,13 @@ def test_a_system_that_watches_no_more_folders(
         raise OSError("OS file watch limit reached.")
 
     monkeypatch.setattr("watchfiles.watch", limit)
-    with watched(store, every=1.0) as told:
+    # a minute, in place of the ten that are asked for
+    monkeypatch.setattr(module, "_SILENT", 1.0)
+    with watched(store, every=1000.0) as told:
+        until(lambda: bool(told.reports))
         draw(folder / "new.png", 70)
         until(lambda: found(store) == files_in(folder))
+        assert len(told.troubles) == 1
         assert "limit reached" in told.troubles[0]
 
 
@@ -196,6 +200,8 @@ def test_a_store_that_is_away_is_waited_for(
         (tmp_path / "away").rename(tmp_path / "store")
         until(lambda: found(store) == files_in(folder))
         assert len(told.troubles) == 1
+        # that it is over is told, also where nothing has changed
+        until(lambda: bool(told.reports))
 
 
 def test_a_damaged_store_ends_it(store: StoreFiles, folder: Path) -> None:

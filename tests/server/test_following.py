@@ -69,6 +69,11 @@ def test_new_files_are_found_and_deleted_ones_are_not(engine: Engine, folder: Pa
         assert now() == Following(
             follows=True, pictures=COUNT + 10, done=now().done, total=now().total, waiting=1
         )
+        draw(folder / "new.png", 50)
+        until(lambda: now().waiting == 0)
+        assert client.get("/v1/items").json()["total"] == now().pictures == COUNT + 11
+        (folder / "new.png").unlink()
+        until(lambda: now().waiting == 1)
         shutil.rmtree(folder)
         folder.mkdir()
         (folder / "x").mkdir()
@@ -157,6 +162,20 @@ def test_open_makes_a_store_and_opens_it_again(toy_run: Path, toys: Any, tmp_pat
     assert list(store.parent.iterdir()) == [store]
 
 
+def test_open_leaves_out_what_was_left_out(toy_run: Path, toys: Any, tmp_path: Path) -> None:
+    for number, record in enumerate(toys.records[:8]):
+        place = tmp_path / "photos" / ("no" if number < 3 else "yes")
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(record.image, place)
+    command = ["index", toy_run, tmp_path / "store", tmp_path / "photos", "--exclude", "no", "--cpu"]
+    process = started(
+        run_python, ("-m", "limner", *map(str, command)), tmp_path / "index.log", environment={}
+    )
+    process.join(LONG)
+    assert process.exitcode == 0
+    _searched(tmp_path, 5, tmp_path / "photos", "--store", tmp_path / "store")
+
+
 def _searched(tmp_path: Path, count: int, *arguments: object) -> Path:
     """Search by `limner open` once it has so many pictures, and return where its store is."""
     process, log = opened(tmp_path, *arguments)
@@ -181,6 +200,7 @@ def _searched(tmp_path: Path, count: int, *arguments: object) -> Path:
         (["nothing here"], "no such file or folder"),
         (["empty"], "no pictures in"),
         (["photos/1.png"], "expected a folder of pictures"),
+        (["photos", "photos/1.png"], "1.png: expected a folder of pictures"),
         (["photos"], r"hf:google/siglip2-base-patch16-224 is not on this machine \(1.5 GB\): add --yes"),
         (["photos", "--model", "hf:a/b"], "its size is not known"),
         (["photos", "--model", "no/folder"], "no/folder"),
@@ -192,8 +212,9 @@ def test_open_refuses_in_one_line_and_leaves_nothing(
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     draw(tmp_path / "photos" / "1.png", 1)
     (tmp_path / "empty").mkdir()
-    first, *others = arguments
-    process, log = opened(tmp_path, tmp_path / first, *others)
+    # options and what belongs to them are no places
+    count = next((place for place, one in enumerate(arguments) if one.startswith("--")), len(arguments))
+    process, log = opened(tmp_path, *(tmp_path / one for one in arguments[:count]), *arguments[count:])
     process.join(LONG)
     told = json.loads(log.read_text())["error"]["message"]
     assert re.search(message, told), told

@@ -277,5 +277,5 @@ export default {
   "indexingBar": "Eingelesene Dateien",
   "foldersAway": { "one": "{n} Ordner scheint nicht da zu sein: seine Bilder bleiben.", "other": "{n} Ordner scheinen nicht da zu sein: ihre Bilder bleiben." },
   "picturesDoubted": { "one": "Die Datei von {n} Bild ist weg, mehr als ein Zehntel: Es bleibt, bis limner store sync mit --yes gerufen wird.", "other": "Die Dateien von {n} Bildern sind weg, mehr als ein Zehntel: Sie bleiben, bis limner store sync mit --yes gerufen wird." },
-  "followTrouble": "Den Ordnern kann gerade nicht gefolgt werden; der Server versucht es wieder, und sein Protokoll nennt den Grund."
+  "followTrouble": "Den Ordnern wird gerade nicht gefolgt; das Protokoll des Servers nennt den Grund."
 };

@@ -277,5 +277,5 @@ export default {
   "indexingBar": "Files that are indexed",
   "foldersAway": { "one": "{n} folder seems to be away: its pictures stay.", "other": "{n} folders seem to be away: their pictures stay." },
   "picturesDoubted": { "one": "The file of {n} picture is gone, which is more than a tenth: it stays until limner store sync is called with --yes.", "other": "The files of {n} pictures are gone, more than a tenth: they stay until limner store sync is called with --yes." },
-  "followTrouble": "The folders cannot be followed at the moment; the server tries again, and its log says why."
+  "followTrouble": "The folders are not followed at the moment; the server's log says why."
 };

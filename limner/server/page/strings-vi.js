@@ -277,5 +277,5 @@ export default {
   "indexingBar": "Số tệp đã lập chỉ mục",
   "foldersAway": "{n} thư mục có vẻ không có mặt: ảnh của chúng được giữ lại.",
   "picturesDoubted": "Tệp của {n} ảnh đã mất, hơn một phần mười: chúng được giữ lại cho đến khi gọi limner store sync với --yes.",
-  "followTrouble": "Hiện không theo dõi được các thư mục; máy chủ sẽ thử lại, và nhật ký của nó nêu lý do."
+  "followTrouble": "Hiện không theo dõi các thư mục; nhật ký của máy chủ nêu lý do."
 };

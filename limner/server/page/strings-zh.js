@@ -277,5 +277,5 @@ export default {
   "indexingBar": "已建立索引的文件",
   "foldersAway": "{n} 个文件夹似乎不在：其中的图片保留。",
   "picturesDoubted": "{n} 张图片的文件不见了，超过十分之一：在以 --yes 调用 limner store sync 之前它们会保留。",
-  "followTrouble": "暂时无法跟踪文件夹；服务器会再试，其日志说明原因。"
+  "followTrouble": "目前没有跟踪文件夹；服务器的日志说明原因。"
 };
