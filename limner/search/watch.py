@@ -22,6 +22,9 @@ from limner.types import Encoder
 _SETTLED = 2.0
 """Seconds without a change after which changed files are looked at."""
 
+_LONGEST = 30.0
+"""Seconds of changes without such a pause after which those files are looked at that have settled."""
+
 _FLOOD = 1_000
 """Changes at once from which all folders are looked through: the system may have dropped others."""
 
@@ -229,7 +232,7 @@ def _changes(
             watch(
                 *folders,
                 watch_filter=counts,
-                debounce=30_000,
+                debounce=int(1000 * _LONGEST),
                 step=int(1000 * _SETTLED),
                 rust_timeout=1000,
                 yield_on_timeout=True,

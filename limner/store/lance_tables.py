@@ -124,7 +124,7 @@ def to_arrow(name: str, rows: Sequence[tuple[Any, ...]]) -> Any:
     import pyarrow as pa  # an extra
 
     text, whole, content = pa.string(), pa.int64(), pa.large_binary()
-    facts = (*4 * (text,), *4 * (whole,), text, text, whole, whole, *3 * (content,))
+    facts = (*4 * (text,), *4 * (whole,), text, text, *3 * (whole,), *3 * (content,))
     columns = {
         "pictures": zip(PictureRow._fields, facts, strict=True),
         "contents": zip(("number", "vector", "thumbnail", "regions"), (whole, *3 * (content,)), strict=True),

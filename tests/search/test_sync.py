@@ -132,6 +132,20 @@ def test_a_folder_that_is_away_changes_nothing(store: StoreFiles, folder: Path, 
     assert len(report.gone) == (10 if away == "a part" else 30)
 
 
+def test_a_name_that_begins_alike_is_another_folder(tmp_path: Path) -> None:
+    store = made(tmp_path / "store")
+    for name in ("photos", "photos 2"):
+        for number in range(20):
+            draw(tmp_path / name / f"{number}.png", number + 100 * len(name))
+        index_pictures(FakeEncoder(), store, [tmp_path / name])
+    # that of a disk which is away
+    shutil.rmtree(tmp_path / "photos 2")
+    (tmp_path / "photos" / "0.png").unlink()
+    report, _ = synced(store)
+    assert report.gone == (str(tmp_path / "photos" / "0.png"),)
+    assert len(found(store)) == 39
+
+
 def test_many_deleted_files_are_asked_about(store: StoreFiles, folder: Path) -> None:
     for number in range(4):
         (folder / "0" / f"{number}.png").unlink()
@@ -187,6 +201,19 @@ def test_a_folder_is_followed_on_when_all_of_it_was_deleted(store: StoreFiles, f
     assert (report.erased, len(store.images())) == (30, 0)
     draw(folder / "new.png", 99)
     assert synced(store)[0].added == 1
+
+
+def test_a_copy_elsewhere_keeps_the_picture(store: StoreFiles, folder: Path, tmp_path: Path) -> None:
+    """In no folder that is followed, so that nothing but the lost place tells of it."""
+    first, other = folder / "0" / "3.png", tmp_path / "elsewhere" / "3.png"
+    other.parent.mkdir()
+    shutil.copy(first, other)
+    index_pictures(FakeEncoder(), store, [other])
+    first.unlink()
+    report, _ = synced(store)
+    assert (report.gone, report.copies_gone, report.waiting) == ((), 1, 0)
+    (image,) = [image for image in store.images() if str(other) in image.paths]
+    assert (image.paths, image.identity) == ([str(other)], "ann")
 
 
 def test_what_came_back_is_told(store: StoreFiles, folder: Path) -> None:

@@ -101,13 +101,23 @@ def test_what_changes_is_in_the_search(store: StoreFiles, folder: Path, tmp_path
     assert not told.troubles
 
 
-def test_a_file_that_is_being_written_is_waited_for(store: StoreFiles, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("longest", "every"), [(30.0, 1000.0), (1.0, 1000.0), (1.0, 1.0)])
+def test_a_file_that_is_being_written_is_waited_for(
+    store: StoreFiles,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    longest: float,
+    every: float,
+) -> None:
+    """Also where writing goes on for longer than changes are gathered, and where everything is looked through."""
+    monkeypatch.setattr(module, "_LONGEST", longest)
     content = draw(tmp_path / "whole.png", 40).read_bytes()
-    with watched(store) as told, (folder / "slow.png").open("wb") as file:
-        for place in range(0, len(content), len(content) // 8):
-            file.write(content[place : place + len(content) // 8])
+    with watched(store, every=every) as told, (folder / "slow.png").open("wb") as file:
+        for place in range(0, len(content), len(content) // 16):
+            file.write(content[place : place + len(content) // 16])
             file.flush()
-            time.sleep(0.7)
+            time.sleep(0.4)
         until(lambda: found(store) == files_in(folder))
         assert not [one for report in told.reports for one in report.skipped]
         assert [report.added for report in told.reports] == [1]

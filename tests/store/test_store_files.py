@@ -338,6 +338,6 @@ def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
 def test_the_card_says_what_was_given(tmp_path: Path) -> None:
     store_of(tmp_path)
     card = StoreFiles.open(tmp_path / "store").manifest
-    assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 7)
+    assert (card.fingerprint, card.dim, card.run, card.format) == (MODEL, 4, "runs/a", 8)
     with pytest.raises(LimnerError, match="dim"):
         StoreFiles.create(tmp_path / "other", fingerprint=MODEL, dim=0, run="r")
