@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from limner.errors import LimnerError, SettingsError, StoreError, install_hint
@@ -18,6 +19,8 @@ from limner.store.files import StoreFiles
 from limner.store.folders import folders_of, is_below
 from limner.store_reports import SyncReport
 from limner.types import Encoder
+
+_HOUR = 3600.0
 
 _SETTLED = 2.0
 """Seconds without a change after which changed files are looked at."""
@@ -118,6 +121,7 @@ class _Rounds:
         self._folders: list[str] = []
         self._said: tuple[object, ...] = ((), None, ())
         self._clocks = time.time(), time.monotonic()
+        self._jumped = -inf
 
     def folders(self) -> list[str]:
         """The folders that the store follows; while it is away, those that it did."""
@@ -179,10 +183,12 @@ class _Rounds:
         )
 
     def _clock_is_steady(self) -> bool:
-        """False if the clock has jumped since it was asked: nothing is erased then because of its age."""
+        """False for an hour after the clock has jumped by one: nothing is erased then because of its age."""
         before, self._clocks = self._clocks, (time.time(), time.monotonic())
         passed, counted = (now - then for now, then in zip(self._clocks, before, strict=True))
-        return abs(passed - counted) < 3600
+        if abs(passed - counted) >= _HOUR:
+            self._jumped = self._clocks[1]
+        return self._clocks[1] - self._jumped >= _HOUR
 
     def _say(self, report: SyncReport, *, whole: bool) -> None:
         # a disk that stays away is told once, and so are files that cannot be read; that trouble is over is news
