@@ -46,6 +46,8 @@ class IndexReport(ResponseModel):
     """Found at another path, which they have now; nothing was encoded."""
     copies: int = 0
     """Files that are further places of a picture, since their bytes are the same."""
+    contradicted: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    """Paths of such files of which other facts are told than of another of the picture's; the last stand."""
     replaced: int = Field(default=0, exclude_if=operator.not_)
     """Removed: the file of another picture of the store has taken the place of theirs."""
     skipped: tuple[tuple[str, str], ...] = ()

@@ -296,6 +296,11 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
         out.print(f"moved, with their keys and what was told of them: {summary.moved}")
     if summary.copies:
         out.print(f"copies, which are found with their pictures: {summary.copies}")
+    if some := summary.contradicted:
+        out.print(
+            f"{counted(len(some), 'copies')} of which other facts are told than of their pictures; the last stand, "
+            f"e.g. of {some[-1]}"
+        )
     if summary.replaced:
         out.print(f"removed, since the file of another picture lies in their place: {summary.replaced}")
     if summary.forgotten:

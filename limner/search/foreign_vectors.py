@@ -26,8 +26,8 @@ from jaxtyping import Float
 
 from limner.errors import DataError, ImageError, LimnerError, SettingsError
 from limner.evaluation.array_files import checked_arrays, unit_rows
-from limner.search.image_look import Seen, Task, is_another, look_at, told_of
-from limner.search.index import notes_of, spelled_as
+from limner.search.image_look import Note, Seen, Task, is_another, look_at, told_of
+from limner.search.index import spelled_as, told_by
 from limner.search.places import unused_key
 from limner.search.vector_files import reader_of
 from limner.store.entry import StoredImage, keys_of
@@ -208,7 +208,7 @@ def index_vectors(
     `workers` and `progress` are those of `limner.search.index.index_pictures`; facts of the file with the vectors stand
     where the metadata name none. Raises `StoreError`, and `DataError` for metadata that JSON cannot hold.
     """
-    notes = notes_of(_with_facts(given, spelled_as(given.paths, metadata or {})))
+    told = told_by(_with_facts(given, spelled_as(given.paths, metadata or {})))
     counts, skipped = {"added": 0, "updated": 0, "unchanged": 0, "forgotten": 0}, list[tuple[str, str]]()
     vectors = dict(zip(given.paths, given.vectors, strict=True))
     threads = ThreadPoolExecutor(workers or os.cpu_count() or 1)
@@ -224,9 +224,9 @@ def index_vectors(
 
         def look(path: str) -> Seen | str:
             before = stored.get(path)
-            note = notes.get(path)
-            if note is None and before is not None:
-                note = told_of(before)
+            note = Note() if before is None else told_of(before)
+            if path in told:
+                note = told[path].over(note)
             return look_at(Task(path, known.get(path), note, keys.get(path)), _nothing)
 
         try:

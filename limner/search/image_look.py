@@ -29,21 +29,35 @@ Outcome = Literal["added", "updated", "unchanged", "moved"]
 
 @dataclass(frozen=True)
 class Note:
-    """The facts of one image that do not come from its file, and the key that it gets if it is new."""
+    """The facts of one image that do not come from its file."""
 
     identity: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     taken: datetime | None = None
-    key: str | None = field(default=None, compare=False)
 
     def on(self, image: StoredImage) -> StoredImage:
         """The image with these facts told of it, and no others."""
         return replace(image, taken_told=self.taken, identity=self.identity, metadata=self.metadata)
 
-    def to_facts(self) -> dict[str, Any]:
-        """The facts by name, as `limner.search.index.notes_of` takes them."""
-        own = {"identity": self.identity, "taken": self.taken and self.taken.isoformat()}
-        return {**self.metadata, **{name: value for name, value in own.items() if value is not None}}
+
+@dataclass(frozen=True)
+class Told:
+    """What is told of an image now.
+
+    - `facts`: by name, `identity` and `taken` among them; None takes one away.
+    - `key`: that of the image if it is new; `whole`: True if facts that are not named go, False if they stay.
+    """
+
+    facts: Mapping[str, Any]
+    key: str | None = None
+    whole: bool = False
+
+    def over(self, before: Note) -> Note:
+        """The facts of an image of which others were told before."""
+        known = Note() if self.whole else before
+        facts = {**known.metadata, "identity": known.identity, "taken": known.taken, **self.facts}
+        identity, taken = facts.pop("identity"), facts.pop("taken")
+        return Note(identity, {name: fact for name, fact in facts.items() if fact is not None}, taken)
 
 
 class Task(NamedTuple):

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from limner.export.exported import ExportedModel
 from limner.names import Spelling
 from limner.search.batch_look import EncodedBatch, Looked, Workers, encode_batch, skips
 from limner.search.find_pictures import FoundPictures, find_pictures
-from limner.search.image_look import Note, Seen, Task, is_another, look_at, told_of
+from limner.search.image_look import Seen, Task, Told, is_another, look_at
 from limner.search.places import Plan, plan, stats_of
 from limner.search.sentences import SentenceTable
 from limner.store.entry import StoredImage, to_json
@@ -59,7 +58,7 @@ def index_pictures(
     store: StoreFiles,
     paths: Iterable[str | Path] | FoundPictures,
     *,
-    metadata: Mapping[str, Mapping[str, Any] | Note] | None = None,
+    metadata: Mapping[str, Mapping[str, Any] | Told] | None = None,
     batch_size: int = 64,
     workers: int | None = None,
     cluster: Workers | None = None,
@@ -68,10 +67,10 @@ def index_pictures(
     """Add the images of files and folders (see `limner.search.index`) to a store of the same model.
 
     `metadata` gives facts by path (see `limner.search.metadata`), among them "identity" and "taken", the time in
-    ISO 8601. An image that it names gets these facts and loses others; its time comes from its file if none is given
-    (`limner.data.capture_time`). An image that it does not name keeps what was told of it, also when its bytes change;
-    what was read from its file follows the file. An image whose file has moved keeps all, its key, too; files of equal
-    bytes are places of one image (`limner.search.places`).
+    ISO 8601. None takes a fact away; facts that are not given stay, also when the bytes of the image change. What was
+    read from its file follows the file, and its time comes from there if none is told (`limner.data.capture_time`). An
+    image whose file has moved keeps all, its key, too; files of equal bytes are places of one image, of which stands
+    what is told last (`limner.search.places`).
     `batch_size` images are encoded at once, `workers` threads decode (default: one a core), and at most four batches
     are in memory, decoded or encoded. Several batches are committed together; an error or Ctrl-C commits what is whole.
     With a `cluster` (`limner.search.cluster`) its workers read, decode and encode lists of `batch_size` images; this
@@ -90,14 +89,14 @@ def index_pictures(
     encoder = as_stored(encoder, store)
     if isinstance(encoder, ExportedModel):
         encoder.expect_to_index(regions=store.region_shape is not None)
-    notes = notes_of(metadata or {})
+    told = told_by(metadata or {})
     # before the first look: a second writer is refused at once, not after an hour of encoding
     with store.writing():
         found = paths if isinstance(paths, FoundPictures) else find_pictures(paths)
         pictures = found.pictures
         # first: what a kill leaves undone, `limner store sync` does
         follow_folders(store, found.folders)
-        notes = spelled_as(pictures, notes)
+        told = spelled_as(pictures, told)
         done = 0
 
         def tell(count: int) -> None:
@@ -115,7 +114,7 @@ def index_pictures(
         ):
             files = stats_of(pictures, threads)
             images = store.images([*files], {file.size for file in files.values()})
-            planned = plan(pictures, files, images, notes, threads, tell)
+            planned = plan(pictures, files, images, told, threads, tell)
             writer = _Writer(encoder, store, changes, planned, batch_size, encoding)
             try:
                 writer.take_kept()
@@ -146,10 +145,11 @@ def index_pictures(
         places |= {path: place for place, path in enumerate(pictures) if path in places}
         skipped.sort(key=lambda one: places[one[0]])
     # told, not refused: one file of metadata may serve several folders
-    unused = tuple(sorted(notes.keys() - set(pictures)))
+    unused = tuple(sorted(told.keys() - set(pictures)))
     return IndexReport(
         **writer.counts,
         copies=planned.copies,
+        contradicted=tuple(planned.contradicted),
         replaced=len(planned.replaced) + len(planned.fading),
         skipped=tuple(skipped),
         cut_off=tuple(sorted(writer.cut_off)),
@@ -306,46 +306,32 @@ def spelled_as(paths: Iterable[str], notes: Mapping[str, _T]) -> dict[str, _T]:
     return {**found, **{path: note for path, note in notes.items() if path in found}}
 
 
-def notes_of(metadata: Mapping[str, Mapping[str, Any] | Note]) -> dict[str, Note]:
-    """The facts of images by path, from metadata as `index_pictures` takes them. Raises `DataError`."""
-    notes = {}
+def told_by(metadata: Mapping[str, Mapping[str, Any] | Told]) -> dict[str, Told]:
+    """What is told of images by path, from metadata as `index_pictures` takes them. Raises `DataError`."""
+    told = {}
     for path, values in metadata.items():
         absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links
-        if isinstance(values, Note):
-            notes[absolute] = values
+        if isinstance(values, Told):
+            told[absolute] = values
             continue
-        facts = {name: value for name, value in values.items() if name not in ("identity", "taken")}
-        identity, taken = values.get("identity"), values.get("taken")
+        facts = dict(values)
+        if facts.get("identity") is not None:
+            facts["identity"] = str(facts["identity"])
         try:
-            to_json({"identity": identity, **facts})
+            to_json({name: value for name, value in facts.items() if name != "taken"})
         except (TypeError, ValueError):
             raise DataError(
                 f"metadata of {path!a}: expected values that JSON can hold, whole numbers within ±2^63"
             ) from None
-        try:
-            time = None if taken is None else local_time(str(taken))
-        except ValueError:
-            raise DataError(
-                f"metadata of {path!a}: expected a time in ISO 8601 under 'taken', got {str(taken)[:40]!a}"
-            ) from None
-        notes[absolute] = Note(None if identity is None else str(identity), facts, time)
-    return notes
-
-
-def facts_of(store: StoreFiles, path: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a file of which `identity` or `metadata` or both are told now: what is not given stays.
-
-    So it does of a picture that has moved there, or of which the file is a copy.
-    """
-    with ThreadPoolExecutor(1) as threads:
-        files = stats_of([path], threads)
-        images = store.images([path], {file.size for file in files.values()})
-        planned = plan([path], files, images, {}, threads)
-    known = [told_of(seen.entry) for seen in planned.kept if path in seen.entry.paths]
-    before = next(iter([*known, *(task.note for task in planned.tasks)]), None) or Note()
-    facts = given["metadata"] if "metadata" in given else before.to_facts()
-    # as in a file of metadata, an identity may be among the other facts
-    return {**facts, "identity": given.get("identity", facts.get("identity", before.identity))}
+        if (taken := facts.get("taken")) is not None:
+            try:
+                facts["taken"] = local_time(str(taken))
+            except ValueError:
+                raise DataError(
+                    f"metadata of {path!a}: expected a time in ISO 8601 under 'taken', got {str(taken)[:40]!a}"
+                ) from None
+        told[absolute] = Told(facts)
+    return told
 
 
 def reindex(
@@ -366,11 +352,14 @@ def reindex(
     counted, and with `delete` taken out. Sentences are not moved: index them anew (`limner.search.sentences`). Raises
     what `index_pictures` raises.
     """
-    facts = dict[str, Note]()
+    facts, held = dict[str, Told](), {image.id: image.sha256 for image in new.images()}
     for image in (image for image in old.images() if image.gone is None):
         # a copy that is gone is none of the new store's
         for path in image.paths[:1] + [path for path in image.paths[1:] if Path(path).is_file()]:
-            facts[path] = replace(told_of(image), key=image.id)
+            own = {**image.metadata, "identity": image.identity, "taken": image.taken_told}
+            # in a store of other pictures another one may have its key
+            key = image.id if held.get(image.id, image.sha256) == image.sha256 else None
+            facts[path] = Told(own, key, whole=True)
     report = index_files(
         encoder,
         new,
@@ -390,7 +379,7 @@ def reindex(
 def index_files(
     encoder: Encoder,
     store: StoreFiles,
-    facts: Mapping[str, Mapping[str, Any] | Note],
+    facts: Mapping[str, Mapping[str, Any] | Told],
     *,
     missing: str,
     batch_size: int = 64,

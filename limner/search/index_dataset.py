@@ -92,9 +92,8 @@ def _facts(dataset: Dataset, record: Record, with_split: bool) -> dict[str, Any]
         raise DataError(
             f"{dataset.source}: its column 'path' has the name of the picture's own path in conditions; rename it"
         )
-    facts = {name: value for name, value in record.metadata.items() if value not in (None, "")}
-    if record.labels:
-        facts["labels"] = list(record.labels)
+    facts = {name: None if value == "" else value for name, value in record.metadata.items()}
+    facts["labels"] = list(record.labels) or None
     if with_split and record.split is not None:
         facts[SPLIT] = record.split
     # without identities a group is the image itself, which the store knows by its path

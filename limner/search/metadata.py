@@ -7,6 +7,7 @@ One image a row: `file` (its path, relative to the metadata file's folder or abs
 import json
 import os
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +23,7 @@ def read_metadata(file: str | Path) -> dict[str, dict[str, Any]]:
 
     A name that ends in .jsonl means JSON Lines, one in .csv means CSV (names in the first row; parted
     by commas, semicolons or tabs).
-    Empty CSV cells and JSON nulls are left out; CSV values stay text; `identity` becomes text.
+    Empty CSV cells and JSON nulls are None, which takes a fact away; CSV values stay text; `identity` becomes text.
 
     Raises `DataError` in one line, with the number of the line, for whatever cannot be read that way, for a
     row without `file`, for a column `path`, and for an image that comes twice.
@@ -35,14 +36,14 @@ def read_metadata(file: str | Path) -> dict[str, dict[str, Any]]:
     pictures: dict[str, dict[str, Any]] = {}
     for line, row in reader(file):
         where = f"{file}, line {line}"
-        values = {name: value for name, value in row.items() if value not in (None, "")}
+        values = {name: None if value == "" else value for name, value in row.items()}
         # in conditions `path` means the image's own, so nobody could ask for this column
-        if "path" in values:
+        if values.get("path") is not None:
             raise DataError(f"{where}: 'path' is the picture's own in conditions; give it another name")
         path = _picture(file, where, values.pop("file", None))
         if path in pictures:
             raise DataError(f"{where}: {path[:_LONGEST]!a} comes a second time; give one row a picture")
-        if "identity" in values:
+        if values.get("identity") is not None:
             values["identity"] = _identity(where, values["identity"])
         pictures[path] = values
     return pictures
@@ -77,7 +78,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         # fewer values are fine: some programs leave out empty cells at the end of a row
         if len(cells) > len(names):
             raise DataError(f"{file}, line {line}: {len(cells)} values for {len(names)} columns")
-        yield line, dict(zip(names, cells, strict=False))
+        yield line, dict(zip_longest(names, cells))
 
 
 def _json_rows(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,8 +1,8 @@
-"""Which image of a store each file is: an image follows its bytes, wherever files are moved, renamed or copied to.
+"""Which image of a store each file is: an image is its bytes, wherever files are moved, renamed or copied to.
 
-A file of an image's bytes is one of its places. Where an image has lost a place, since its file is gone or holds other
-bytes now, a new file of its bytes has moved there from it; else it is a copy. Copies of which somebody has told
-different facts are images of their own, and so is a file that is named by the hash of its bytes, as uploads are.
+All files of equal bytes are places of one image, of which stands what was told last of any of them. Files that clients
+have added to a server are images of their own, so that none of theirs takes an owner's with it. Where nothing is left
+of an image, and other bytes lie at a place of it, it was edited: these keep its key and what was told of it.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from limner.names import same_name
-from limner.search.image_look import Note, Outcome, Seen, Task, same_facts, told_of
+from limner.search.image_look import Note, Outcome, Seen, Task, Told, same_facts, told_of
 from limner.store.entry import Place, StoredImage, key_of
 from limner.store.missing import is_gone
-from limner.store.uploads import is_added
+from limner.store.uploads import added_as
 
 
 class File(NamedTuple):
@@ -35,19 +35,21 @@ class Plan:
     """The things to do about some files.
 
     - `kept`: images whose bytes are in the store, as they are now; `tasks`: files to read.
-    - `replaced`: keys of images of which no file is left, since that of another image lies in their place; `fading`:
-      others, of which that is so when the tasks are done; `left`: images without the places that they have lost.
+    - `fading`: images of which no file is left when the tasks are done, as they are until then; `left`: those of them,
+      and of the tasks, that have lost a place. `replaced`: keys of images whose places others of the store have.
     - `moves`: new paths by those that an image has no more.
-    - `copies`: number of files that are new places of an image beside its others.
+    - `copies`: number of files that are new places of an image beside its others; `contradicted`: paths of which
+      something else was told than of one of these.
     """
 
     kept: list[Seen]
     tasks: list[Task]
-    replaced: list[str]
     fading: list[StoredImage]
     left: list[StoredImage]
+    replaced: list[str]
     moves: dict[str, str]
     copies: int
+    contradicted: list[str]
 
 
 def stats_of(paths: Sequence[str], threads: Executor) -> dict[str, File]:
@@ -60,207 +62,170 @@ def plan(
     paths: Sequence[str],
     files: Mapping[str, File],
     images: Iterable[StoredImage],
-    notes: Mapping[str, Note],
+    told: Mapping[str, Told],
     threads: Executor,
     tell: Callable[[int], None] = lambda count: None,
 ) -> Plan:
     """Decide which image each of these paths is; `files` is what `stats_of` says of them.
 
     Only files are read whose size another of them has, or an image. `images` are those of the store that have one of
-    these paths or sizes, at least; `notes` are facts that are told now, by path. `tell` is called with the number of
-    files that are kept.
+    these paths or sizes, at least; `told` is what is told now, by path. `tell` is called with the number of files that
+    are kept.
     """
     rows = [_Row(image) for image in images]
-    told = 0
+    hashed = 0
 
     def tell_one() -> None:
-        nonlocal told
-        told += 1
+        nonlocal hashed
+        hashed += 1
         tell(1)
 
-    making = _Making(files, rows, notes, _sums(files, rows, threads, tell_one))
-    making.find_moves(paths)
+    making = _Making(files, rows, told, _sums(files, rows, threads, tell_one))
+    making.find_places(paths)
     made = making.plan(paths)
-    # some that have the bytes of an image are images of their own all the same
-    tell(max(0, len(paths) - sum(1 + len(task.others) for task in made.tasks) - told))
+    # an upload may have the bytes of an image and be one of its own
+    tell(max(0, len(paths) - sum(1 + len(task.others) for task in made.tasks) - hashed))
     return made
 
 
 @dataclass(eq=False)
 class _Row:
-    """An image of the store, and where its bytes lie now."""
+    """An image of the store, and where its bytes lie now: `new` are further places, `lost` are none any more."""
 
     image: StoredImage
     places: dict[str, int] = field(default_factory=dict)
+    new: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
-    """Paths of it that are gone, or hold other bytes."""
-    moved: bool = False
 
 
 class _Making:
-    """A plan while it is made: what is lost and new, then which of these are moves and copies, then what is told."""
+    """A plan while it is made: first which places each image has, then what is to be done."""
 
     def __init__(
-        self, files: Mapping[str, File], rows: list[_Row], notes: Mapping[str, Note], sums: Mapping[str, str]
+        self, files: Mapping[str, File], rows: list[_Row], told: Mapping[str, Told], sums: Mapping[str, str]
     ) -> None:
-        self.files, self.rows, self.notes, self.sums = files, rows, notes, sums
+        self.files, self.rows, self.told, self.sums = files, rows, told, sums
         self.at = {path: row for row in rows for path in row.image.paths}
-        self.moves: dict[str, str] = {}
-        self.copies = 0
-        # first path of each new image, and its further ones; these once more
         self.fresh: dict[str, list[str]] = {}
-        self.waiting: set[str] = set()
+        """First path of each new image, and its further ones."""
+        self.order = {path: number for number, path in enumerate(told)}
+        self.contradicted: list[str] = []
 
-    def find_moves(self, paths: Sequence[str]) -> None:
-        """Give each file to an image that has its bytes, or to a new one."""
+    def find_places(self, paths: Sequence[str]) -> None:
+        """Give each file to the image that has its bytes, or to a new one."""
         new: dict[str, list[str]] = defaultdict(list)
         for path in paths:
             if path in self.files and not self._is_held(path):
                 # what has no digest has bytes that nothing else has
-                new[self.sums.get(path, path)].append(path)
-        known: dict[str, list[_Row]] = defaultdict(list)
+                new[added_as(path) or self.sums.get(path, path)].append(path)
+        known = {added_as(row.image.path) or row.image.sha256: row for row in reversed(self.rows)}
+        unknown = []
+        for picture, some in new.items():
+            # an upload whose folder was moved is known by its name
+            row = known.get(picture) or known.get(Path(picture).name)
+            if row is None:
+                unknown.append(some)
+            else:
+                row.new += some
         for row in self.rows:
-            known[row.image.sha256].append(row)
-            self._settle(row, new.get(row.image.sha256, ()))
-        for digest, some in new.items():
-            # where another picture lay first: what becomes of that is said by the first path of a new one
-            left = sorted(self._moved(some, known.get(digest, ())), key=lambda path: path not in self.at)
-            made: list[str] = []
-            for path in left:
-                if not self._is_copy(path, digest, known.get(digest, ()), made):
-                    made.append(path)
-                    self.fresh[path] = []
+            self._settle(row)
+        for some in unknown:
+            # where an image lay of which nothing is left: its key goes to the first path
+            first, *others = sorted(some, key=lambda path: path not in self.at or bool(self.at[path].places))
+            self.fresh[first] = others
 
     def _is_held(self, path: str) -> bool:
         row = self.at.get(path)
         return row is not None and self.sums.get(path) == row.image.sha256
 
-    def _settle(self, row: _Row, new: Sequence[str]) -> None:
-        """Say which of its places an image still has. Those outside of the plan are looked at if it has others."""
-        doubted = bool(new) or len(row.image.places) > 1
+    def _settle(self, row: _Row) -> None:
+        """Say which places an image has now. Those outside of the plan are looked at if it has others."""
+        doubted = bool(row.new) or len(row.image.places) > 1
         for path, mtime in row.image.places:
             file = self.files.get(path)
             if file is not None:
                 gone = not self._is_held(path)
             else:
-                gone = doubted and (is_gone(path) or any(_is_renamed(path, one) for one in new))
+                gone = doubted and (is_gone(path) or any(_is_renamed(path, one) for one in row.new))
             if gone:
                 row.lost.append(path)
             else:
                 row.places[path] = mtime if file is None else file.mtime
-
-    def _moved(self, paths: Sequence[str], rows: Sequence[_Row]) -> list[str]:
-        """Give new files to images that have lost as many; returns the others."""
-        left = list(paths)
-        # first by their names: of two images of the same bytes, each keeps its own in a folder that was renamed
-        for by_name in (True, False):
-            lost = {path: row for row in rows for path in row.lost if path not in self.moves}
-            for path in list(left):
-                # what a client adds is no picture of its owner's whose disk is away
-                fits = (
-                    one
-                    for one in lost
-                    if Path(one).name == Path(path).name or not (by_name or is_added(path))
-                )
-                if (before := next(fits, None)) is not None:
-                    row = lost.pop(before)
-                    row.places[path], row.moved = self.files[path].mtime, True
-                    self.moves[before] = path
-                    left.remove(path)
-        return left
-
-    def _is_copy(self, path: str, digest: str, rows: Sequence[_Row], made: Sequence[str]) -> bool:
-        """Make a file a further place of an image or of a new one if nothing speaks against it."""
-        claim = self._claim(path)
-
-        def fits(first: str, told: Note) -> bool:
-            return digest not in (Path(path).stem, Path(first).stem) and (
-                claim in (Note(), told) or told == Note()
-            )
-
-        for row in rows:
-            if row.places and fits(next(iter(row.places)), self._told([*row.places], told_of(row.image))):
-                row.places[path] = self.files[path].mtime
-                self.copies += 1
-                return True
-        for first in made:
-            if fits(first, self._told([first, *self.fresh[first]], Note())):
-                self.fresh[first].append(path)
-                self.copies += 1
-                return True
-        return False
-
-    def _claim(self, path: str) -> Note:
-        """The facts that are told now of a file, or were told of the image that lay there."""
-        if path in self.notes:
-            return self.notes[path]
-        row = self.at.get(path)
-        return Note() if row is None else told_of(row.image)
-
-    def _told(self, paths: Sequence[str], before: Note) -> Note:
-        """The facts of an image at these paths, of which some were told before."""
-        given = [self.notes[path] for path in paths if path in self.notes]
-        # what was told of a picture that lay at one of these paths, and is gone, was told of this path, too
-        known = given or [before, *map(self._claim, paths)]
-        return next((one for one in known if one != Note()), known[0])
+        row.places |= {path: self.files[path].mtime for path in row.new}
 
     def plan(self, paths: Sequence[str]) -> Plan:
         """Say what is to be done."""
-        kept, edited, replaced = [], dict[str, StoredImage](), list[str]()
-        fading, left = list[StoredImage](), list[StoredImage]()
         given = set(paths)
-        taken = {row.image.id for row in self.rows}
+        kept, fading, replaced = [], list[StoredImage](), list[str]()
+        edited, moves = dict[str, StoredImage](), dict[str, str]()
+        copies = sum(map(len, self.fresh.values()))
+        # files of new images, of which stays what was told until they are read
+        unread = {path for first, others in self.fresh.items() for path in (first, *others)}
         others_have = {path for row in self.rows for path in row.places}
-        self.waiting.update(path for some in self.fresh.values() for path in some)
         for row in self.rows:
-            if row.places:
-                if not given.isdisjoint([*row.places, *row.lost]):
-                    kept.append(self._kept(row))
+            if given.isdisjoint([*row.places, *row.lost]):
                 continue
-            # other bytes at the same path, and nothing of the old ones: the picture was edited
-            own = [path for path in row.lost if path in self.fresh]
-            if some := [place for place in row.image.places if place.path in {*own, *self.waiting}]:
-                image = row.image.at(some)
-                left += [image] if len(some) < len(row.lost) else []
-                if not own:
-                    fading.append(image)
-                    continue
-                edited[own[0]] = image
-                self.moves |= {path: own[0] for path in row.lost if path not in self.fresh}
+            waiting = [place for place in row.image.places if place.path in unread]
+            own = next((path for path in row.lost if path in self.fresh), None)
+            if row.places:
+                kept.append(self._kept(row, waiting))
+                copies += max(0, len(row.new) - len(row.lost))
+                moves |= dict.fromkeys(row.lost, next(iter(row.places)))
+            elif own is not None:
+                edited[own] = row.image.at(waiting)
+                moves |= {path: own for path in row.lost if path != own}
+            elif waiting:
+                fading.append(row.image.at(waiting))
             elif not others_have.isdisjoint(row.lost):
                 replaced.append(row.image.id)
+        tasks = self._tasks(paths, edited)
+        staying = [*fading, *edited.values()]
+        left = [image for image in staying if image.places != self.at[image.path].image.places]
+        return Plan(kept, tasks, fading, left, replaced, moves, copies, self.contradicted)
+
+    def _kept(self, row: _Row, waiting: Sequence[Place]) -> Seen:
+        before = row.image
+        places = {**row.places, **dict(waiting)}
+        changed = places != dict(before.places) or before.gone is not None
+        if not changed and self.told.keys().isdisjoint(places):
+            return Seen(before, "unchanged", write=False)
+        facts = self._facts(list(row.places), before, row.new)
+        now = facts.on(replace(before.at([Place(*place) for place in places.items()]), gone=None))
+        outcome: Outcome = "moved" if row.new and row.lost else "unchanged"
+        return Seen(now, outcome if same_facts(before, now) else "updated", write=now != before)
+
+    def _facts(self, paths: Sequence[str], image: StoredImage | None, new: Sequence[str]) -> Note:
+        """What stands of an image at these paths, some of which are new."""
+        rows = [self.at[path].image for path in new if path in self.at]
+        # of one of which nothing is known that of those whose files it has now
+        known = [facts for one in (image, *rows) if one is not None and (facts := told_of(one)) != Note()]
+        facts, said = (known or [Note()])[0], dict[str, object]()
+        # as they were told, so that the last row of a table stands
+        for path in sorted(self.told.keys() & set(paths), key=self.order.__getitem__):
+            told = self.told[path]
+            facts = told.over(facts)
+            if any(said.get(name, value) != value for name, value in told.facts.items()):
+                self.contradicted.append(path)
+            said |= told.facts
+        return facts
+
+    def _tasks(self, paths: Sequence[str], edited: Mapping[str, StoredImage]) -> list[Task]:
+        taken = {row.image.id for row in self.rows}
         tasks = []
         for path in paths:
             if path not in self.files:
                 # the look tells the reason
-                row_there = self.at.get(path)
-                tasks.append(Task(path, None if row_there is None else row_there.image, self.notes.get(path)))
+                tasks.append(Task(path))
             elif path in self.fresh:
+                places = [path, *self.fresh[path]]
                 others = tuple(Place(one, self.files[one].mtime) for one in self.fresh[path])
-                note = self._told([path, *self.fresh[path]], self._claim(path))
                 before = edited.get(path)
-                key = before.id if before is not None else unused_key(path, note.key, taken)
-                tasks.append(Task(path, before, note, key, others, self.sums.get(path)))
-        return Plan(kept, tasks, replaced, fading, left, self.moves, self.copies)
-
-    def _kept(self, row: _Row) -> Seen:
-        before = row.image
-        note = self._told(list(row.places), told_of(before))
-        # a copy of which other facts are told now
-        for path in [one for one in row.places if self.notes.get(one, Note()) not in (note, Note())]:
-            del row.places[path]
-            self.fresh[path] = []
-        for path in row.lost:
-            self.moves.setdefault(path, next(iter(row.places)))
-        # what was told of a file stays told until that has been read
-        row.places.update(place for place in before.places if place.path in {*self.fresh, *self.waiting})
-        same = row.places == dict(before.places) and before.gone is None
-        if same and self.notes.keys().isdisjoint(row.places):
-            return Seen(before, "unchanged", write=False)
-        now = before.at([Place(*place) for place in row.places.items()])
-        now = note.on(replace(now, gone=None))
-        outcome: Outcome = "moved" if row.moved else "unchanged"
-        return Seen(now, outcome if same_facts(before, now) else "updated", write=now != before)
+                wanted = (told.key for one in places if (told := self.told.get(one)) is not None)
+                key = before.id if before is not None else unused_key(path, next(wanted, None), taken)
+                tasks.append(
+                    Task(path, before, self._facts(places, before, places), key, others, self.sums.get(path))
+                )
+        return tasks
 
 
 def unused_key(path: str, key: str | None, taken: set[str]) -> str:

@@ -32,7 +32,7 @@ from limner.search.engine import Engine
 from limner.search.find_pictures import find_pictures
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
-from limner.search.index import check_arguments, facts_of, index_pictures
+from limner.search.index import check_arguments, index_pictures
 from limner.search.index import reindex as encode_again
 from limner.search.index_dataset import index_dataset
 from limner.search.metadata import read_metadata
@@ -176,9 +176,9 @@ class Store:
     ) -> Item:
         """Add an image file where it lies; one that is there gets the facts that are given, and keeps the others.
 
-        A store keeps no files of its own: bytes are for a server with a folder of uploads, and raise a
-        `SettingsError` here. A `name` goes into the metadata. Raises what `limner.search.index.index_pictures`
-        raises, and `StoreError` for a file that cannot be read.
+        None among the metadata takes a fact away. A store keeps no files of its own: bytes are for a server with a
+        folder of uploads, and raise a `SettingsError` here. A `name` goes into the metadata. Raises what
+        `limner.search.index.index_pictures` raises, and `StoreError` for a file that cannot be read.
         """
         # the signature is the client's, which sends bytes; a store that kept files would be a second place for them
         if not isinstance(image, str | Path):
@@ -186,13 +186,9 @@ class Store:
                 "a store keeps no picture files: write the bytes to a file and add that, or add them to a server"
             )
         path = os.path.abspath(image)  # noqa: PTH100 - as indexing spells it: resolve() would follow links
-        given = {"identity": identity, "metadata": metadata}
-        told = {field: value for field, value in given.items() if value is not None}
-        # held from before the look: facts that another process gives meanwhile would be lost
-        with self.files.writing():
-            facts = facts_of(self.files, path, told)
-            facts |= {} if name is None else {"name": name}
-            report = self.index([path], metadata={path: facts})
+        given = {"name": name, "identity": identity}
+        own = {field: value for field, value in given.items() if value is not None}
+        report = self.index([path], metadata={path: {**(metadata or {}), **own}})
         if report.skipped:
             # indexing lists what it cannot read and goes on; of one file that is the whole result
             raise StoreError(f"{path}: {report.skipped[0][1]}")

@@ -192,7 +192,7 @@ def _key_of(values: Mapping[str, Any]) -> str | None:
 
 
 def _facts_of(where: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Identity, time and metadata as `limner.search.index.notes_of` takes them."""
+    """Identity, time and metadata as `limner.search.index.told_by` takes them."""
     metadata = values.get("metadata") or {}
     if isinstance(metadata, str):
         try:

@@ -12,7 +12,7 @@ from limner.data.heif import is_heif
 from limner.data.images import browser_type
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.index import facts_of, index_pictures
+from limner.search.index import index_pictures
 from limner.server.problems import RefusedError
 from limner.store.entry import StoredImage
 from limner.store.path import cause_of
@@ -63,7 +63,8 @@ class Changes:
         try:
             # the file, too, is written by whoever holds the store: an erasure meanwhile would take it for a leftover
             with self.engine.files.writing(), self._written(path, content):
-                facts = {**facts_of(self.engine.files, str(path), given), NAME: name}
+                own = {"identity": given["identity"]} if "identity" in given else {}
+                facts = {**given.get("metadata", {}), **own, NAME: name}
                 # one worker: it is one file, and the thread of the model waits for it anyway
                 done = index_pictures(
                     self.engine.encoder, self.engine.files, [path], metadata={str(path): facts}, workers=1

@@ -64,9 +64,17 @@ def is_in(parent: str | Path, folder: Path) -> bool:
     return os.path.realpath(parent) == os.path.realpath(folder)
 
 
-def is_added(path: str) -> bool:
-    """True for the path of an added picture, in whichever folder of uploads."""
-    return _NAME.fullmatch(Path(path).name) is not None and (Path(path).parent / MARK).exists()
+def added_as(path: str) -> str | None:
+    """A name of the picture that a client has added as this file, in whichever folder of uploads; None for others.
+
+    That of the file alone where its folder is gone: it may lie elsewhere now.
+    """
+    folder, name = os.path.split(path)
+    if _NAME.fullmatch(name) is None:
+        return None
+    if os.path.exists(os.path.join(folder, MARK)):  # noqa: PTH110, PTH118 - for each file that is indexed
+        return path
+    return None if os.path.exists(folder) else name  # noqa: PTH110
 
 
 def added_elsewhere(paths: Iterable[str], folder: Path | None) -> int:

@@ -26,6 +26,7 @@ from limner.search.store_export import export_store
 from limner.store.entry import Place, StoredImage, key_of
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
+from limner.store.uploads import MARK
 from limner.store.verify import verify
 from limner.store.writer import StoreWriter
 from limner.store_reports import IndexReport
@@ -180,13 +181,13 @@ def test_what_was_told_is_lost_with_nothing_but_its_bytes(
         indexed(store, folder, told)
         now, images = contents(folder), alive(store)
         held = {path: image for image in images for path in image.paths}
-        # each file is a place of one picture, which has its bytes, and what is told of it now
+        # each file is a place of one picture, which has its bytes, and what is told last of any of them now
         assert {path: image.sha256 for path, image in held.items()} == {
             p: d for d, some in now.items() for p in some
         }
         assert sum(len(image.paths) for image in images) == len(held)
-        for path, name in told.items():
-            assert str(folder / path) not in held or held[str(folder / path)].identity == name
+        last = {held[path].id: name for one, name in told.items() if (path := str(folder / one)) in held}
+        assert {image.id: image.identity for image in images if image.id in last} == last
         # and of what is still there, bytes or path, all that was told, unless something else is told now, or the file
         # of another picture was put over the last of one's own
         ids = {one.id for one in before}
@@ -284,18 +285,49 @@ def test_a_path_that_is_used_again_and_again_takes_no_key_of_another(tmp_path: P
     assert erase(store, key_of(str(inbox))).sentences == 0
 
 
-def test_what_is_told_of_copies_does_not_depend_on_their_order(tmp_path: Path) -> None:
+def test_of_copies_the_last_word_stands_in_whichever_order_they_are_indexed(tmp_path: Path) -> None:
     folder = tmp_path / "pictures"
     names = [put(folder / f"{name}.png", bytes_of(tmp_path, 4)).name for name in "abc"]
     for order in itertools.permutations(names):
-        # of one nothing is told, or that there is nothing to tell
-        for told in ({"b.png": "B", "c.png": "C"}, {"a.png": None, "b.png": "B", "c.png": "C"}):
-            store = made(tmp_path / f"{''.join(order)}{len(told)}")
-            facts = {str(folder / name): {"identity": value} for name, value in told.items()}
+        for told in itertools.permutations(
+            {"a.png": {"camera": 3}, "b.png": {"identity": "B"}, "c.png": None}
+        ):
+            store = made(tmp_path / ("".join(order) + "".join(told)).replace(".png", ""))
+            facts = {name: {"identity": "C", "camera": None} if name == "c.png" else {} for name in told}
+            facts["a.png"], facts["b.png"] = {"camera": 3}, {"identity": "B", "camera": 3}
             for _ in range(2):
-                index_pictures(FakeEncoder(), store, [folder / name for name in order], metadata=facts)
-                held = {Path(path).name: image.identity for image in store.images() for path in image.paths}
-                assert (held["b.png"], held["c.png"], len(store)) == ("B", "C", 2)
+                report = index_pictures(
+                    FakeEncoder(),
+                    store,
+                    [folder / name for name in order],
+                    metadata={str(folder / name): some for name, some in facts.items()},
+                )
+                (image,) = store.images()
+                first = told.index("b.png") < told.index("c.png")
+                assert image.identity == ("C" if first else "B")
+                assert image.metadata == ({} if told[-1] == "c.png" else {"camera": 3})
+                assert len(report.contradicted) >= 1
+
+
+def test_facts_that_are_not_told_stay_and_none_takes_one_away(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    path = str(put(folder / "a.png", bytes_of(tmp_path, 4)))
+    expected = dict[str, Any]()
+    for told in (
+        {"identity": "anna", "taken": "2026-01-02", "camera": 3},
+        {"camera": 4},
+        {},
+        {"room": {"x": [1, None]}},
+        {"identity": None},
+        {"taken": None, "camera": None},
+        {"identity": "bert", "never": None},
+    ):
+        index_pictures(FakeEncoder(), store, [path], metadata={path: told})
+        expected = {name: fact for name, fact in {**expected, **told}.items() if fact is not None}
+        (image,) = store.images()
+        taken = image.taken_told and {"taken": image.taken_told.date().isoformat()}
+        identity = {} if image.identity is None else {"identity": image.identity}
+        assert {**image.metadata, **identity, **(taken or {})} == expected
 
 
 def test_what_was_told_of_a_file_stays_until_its_new_bytes_are_read(tmp_path: Path) -> None:
@@ -388,17 +420,48 @@ def test_all_places_of_an_erased_picture_are_searched_for(tmp_path: Path) -> Non
     assert not any(note in file.read_bytes() for file in (tmp_path / "store").rglob("*") if file.is_file())
 
 
-def test_a_file_named_by_its_hash_is_a_picture_of_its_own(tmp_path: Path) -> None:
+def test_an_upload_is_a_picture_of_its_own(tmp_path: Path) -> None:
     store, folder = made(tmp_path / "store"), tmp_path / "pictures"
     content = bytes_of(tmp_path, 4)
-    names = ["a.png", f"{sha256(content).hexdigest()}.png", "z.png"]
-    for name in names:
-        put(folder / name, content)
-    assert indexed(store, folder)[0] == IndexReport(added=2, copies=1)
-    assert sorted(len(image.paths) for image in store.images()) == [1, 2]
-    put(folder / "zz.png", content)
-    assert indexed(store, folder)[0] == IndexReport(unchanged=2, copies=1)
-    assert store.entries()[str(folder / names[1])].others == ()
+    name = f"{sha256(content).hexdigest()}.png"
+    # a file that its owner has named so is none
+    own = [put(folder / one, content) for one in ("a.png", name, "z.png")]
+    uploads = tmp_path / "uploads"
+    put(uploads / MARK, b"")
+    upload = put(uploads / name, content)
+    assert indexed(store, folder)[0] == IndexReport(added=1, copies=2)
+    assert indexed(store, uploads, {name: "bert"})[0] == IndexReport(added=1)
+    key = store.entries()[str(upload)].id
+    # it stays one where its folder is moved, and where the owner's disk is away
+    uploads = uploads.rename(tmp_path / "moved")
+    folder.rename(tmp_path / "away")
+    assert indexed(store, uploads) == (IndexReport(moved=1), 0)
+    (image,) = [image for image in store.images() if image.id == key]
+    assert (image.paths, image.identity) == ([str(uploads / name)], "bert")
+    other = tmp_path / "other uploads"
+    put(other / MARK, b"")
+    put(other / name, content)
+    assert indexed(store, other)[0] == IndexReport(added=1)
+    (tmp_path / "away").rename(folder)
+    assert indexed(store, folder)[0] == IndexReport(unchanged=1)
+    assert {tuple(image.paths) for image in store.images()} == {
+        tuple(map(str, own)),
+        (str(uploads / name),),
+        (str(other / name),),
+    }
+
+
+def test_no_key_of_another_picture_is_taken_by_a_change_of_model(tmp_path: Path) -> None:
+    old, new, folder = made(tmp_path / "old"), made(tmp_path / "new"), tmp_path / "pictures"
+    path = put(folder / "a.png", bytes_of(tmp_path, 4))
+    indexed(old, folder)
+    moved = path.rename(folder / "b.png")
+    indexed(old, folder)
+    # of another size, so that nothing but its key tells of it
+    put(path, bytes_of(tmp_path, 5) + bytes(99))
+    index_pictures(FakeEncoder(), new, [path])
+    reindex(old, FakeEncoder(), new)
+    assert {image.path for image in new.images()} == {str(path), str(moved)}
 
 
 def test_a_path_that_differs_in_case_alone_is_the_same_where_the_system_says_so(
@@ -498,21 +561,6 @@ def test_the_picture_of_an_overwritten_file_goes(tmp_path: Path) -> None:
     # what was told of the file is told of what lies there now, of which nothing was
     assert [(image.id, image.path, image.identity) for image in store.images()] == [(key, str(one), "anna")]
     assert verify(store, hashes=True).found == {}
-
-
-def test_pictures_of_the_same_bytes_keep_what_was_told_of_each(tmp_path: Path) -> None:
-    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
-    for name in "xy":
-        put(folder / "m" / f"{name}.png", bytes_of(tmp_path, 4))
-    indexed(store, folder, {"m/x.png": "anna", "m/y.png": "bert"})
-    for name, other in (("x", "z"), ("y", "a")):
-        (folder / other).mkdir()
-        (folder / "m" / f"{name}.png").rename(folder / other / f"{name}.png")
-    assert indexed(store, folder) == (IndexReport(moved=2), 0)
-    assert {Path(image.path).name: image.identity for image in store.images()} == {
-        "x.png": "anna",
-        "y.png": "bert",
-    }
 
 
 def test_a_sentence_of_a_copy_that_is_gone_is_one_of_the_picture(tmp_path: Path) -> None:
