@@ -70,7 +70,7 @@ class NewItem(RequestModel):
         json_schema_extra={"propertyNames": {"minLength": 1, "not": {"pattern": r"^path$|^\s|\s$"}}},
     )
     """Other facts, under names without blanks at their ends; `taken` is a time in ISO 8601 that replaces the one in the
-    file. If they are not sent, a picture that is there keeps its own."""
+    file. A picture that is there keeps those that are not sent; null takes one away."""
 
     @field_validator("metadata")
     @classmethod

@@ -172,7 +172,7 @@ def test_metadata_is_kept_changed_and_counted(pictures: list[Path], store: Store
         added=0, unchanged=1, updated=1
     )
     assert encoder.encoded == 0
-    assert (store.entries()[names[1]].identity, store.entries()[names[1]].metadata) == ("q", {})
+    assert (store.entries()[names[1]].identity, store.entries()[names[1]].metadata) == ("q", {"note": "x"})
     check_rows(store, pictures[:2])
 
 
@@ -262,7 +262,7 @@ def test_killed_at_any_moment_every_picture_is_there_once(tmp_path: Path, store:
 
 
 def test_what_is_known_of_a_picture_goes_by_one_rule(tmp_path: Path, store: StoreFiles) -> None:
-    """A picture that the metadata name has what they say; one that they do not name keeps what it has."""
+    """Facts that the metadata name replace what a picture has, null takes one away, and others stay."""
     picture = tmp_path / "a.jpg"
 
     def drawn(colour: str, taken: str | None = "2020:01:01 12:00:00") -> None:
@@ -285,7 +285,8 @@ def test_what_is_known_of_a_picture_goes_by_one_rule(tmp_path: Path, store: Stor
     assert known() == ("p", 2026, {"camera": 3})
     drawn("blue")
     assert known() == ("p", 2026, {"camera": 3})
-    assert known({"camera": 4}) == (None, 2020, {"camera": 4})
+    assert known({"camera": 4}) == ("p", 2026, {"camera": 4})
+    assert known({"camera": None, "identity": None, "taken": None}) == (None, 2020, {})
     drawn("green")
     assert known({"identity": "q"}) == ("q", 2020, {})
     # what was read from the file follows the file, and goes with it
@@ -294,12 +295,12 @@ def test_what_is_known_of_a_picture_goes_by_one_rule(tmp_path: Path, store: Stor
     drawn("green", None)
     assert known() == ("q", None, {})
     # what was told stays, and gives way to what the file says by now
-    assert known({"taken": "2026-11-20"}) == (None, 2026, {})
+    assert known({"taken": "2026-11-20", "identity": None}) == (None, 2026, {})
     drawn("green", "2018:01:02 03:04:05")
     assert known() == (None, 2026, {})
     [item] = store.snapshot().items(np.array([0]))
     assert (item.taken, item.taken_from) == (datetime(2026, 11, 20), "told")
-    assert known({"camera": 1}) == (None, 2018, {"camera": 1})
+    assert known({"camera": 1, "taken": None}) == (None, 2018, {"camera": 1})
     [item] = store.snapshot().items(np.array([0]))
     assert item.taken_from == "file"
     other = StoreFiles.create(tmp_path / "other", fingerprint=store.fingerprint, dim=store.dim, run=store.run)

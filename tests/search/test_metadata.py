@@ -16,8 +16,8 @@ def test_csv(tmp_path: Path) -> None:
     )
     assert read_metadata(file) == {
         str(tmp_path / "a.jpg"): {"identity": "7", "note": 'x, "y"'},
-        str(tmp_path / "b.jpg"): {},
-        "/abs/c.jpg": {"identity": "q"},
+        str(tmp_path / "b.jpg"): {"identity": None, "note": None},
+        "/abs/c.jpg": {"identity": "q", "note": None},
     }
 
 
@@ -29,7 +29,7 @@ def test_json_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "facts.jsonl").write_text("\n\n".join(map(json.dumps, rows)) + "\n")
     monkeypatch.chdir(tmp_path)
     assert read_metadata("facts.jsonl") == {
-        str(tmp_path / "a.jpg"): {"identity": "7", "box": [1, 2.5]},
+        str(tmp_path / "a.jpg"): {"identity": "7", "box": [1, 2.5], "none": None},
         "/abs/c.jpg": {"ok": False},
     }
 
@@ -80,7 +80,7 @@ def test_tables_of_spreadsheets(separator: str, encoding: str, tmp_path: Path) -
         (tmp_path / "facts.csv").write_bytes((begin + text).encode(encoding))
         assert read_metadata(tmp_path / "facts.csv") == {
             str(tmp_path / "ä.jpg"): {"identity": "7", "note": "a, b! c"},
-            str(tmp_path / "b.jpg"): {},
+            str(tmp_path / "b.jpg"): {"identity": None, "note": None},
         }
 
 

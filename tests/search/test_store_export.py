@@ -87,7 +87,10 @@ facts_of_a_picture = st.fixed_dictionaries(
         "taken_told": st.none() | st.datetimes(datetime(1901, 1, 1), datetime(2100, 1, 1)),
         # these two names are facts of their own, which `--metadata` takes out of the others
         "metadata": st.dictionaries(
-            st.text(max_size=6).filter(lambda name: name not in ("identity", "taken")), values, max_size=3
+            st.text(max_size=6).filter(lambda name: name not in ("identity", "taken")),
+            # there is no fact that is null
+            values.filter(lambda value: value is not None),
+            max_size=3,
         ),
     }
 )
