@@ -6,7 +6,7 @@ the run writes the folder out, loads it with sentence-transformers, and removes 
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -122,13 +122,14 @@ class SentenceTransformerRun(TrainedModel):
 
     def encode_texts(
         self,
-        sentences: str | Sequence[str],
+        sentences: str | Iterable[str],
         *,
         check: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> Float[np.ndarray, "batch dim"]:
         """Unit embeddings of one sentence or several. Raises `DataError` for an empty one, unless `check` is off."""
-        several = [sentences] if isinstance(sentences, str) else list(sentences)
+        expect_call(progress)
+        several = sentences_of(sentences)
         if check:
             for sentence in several:
                 self.check_query(sentence)
@@ -141,7 +142,7 @@ class SentenceTransformerRun(TrainedModel):
                 progress(start + len(rows[-1]), len(several))
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
-    def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+    def encode_queries(self, sentences: str | Iterable[str]) -> Float[np.ndarray, "batch dim"]:
         """The same as `encode_texts`: it computes in fp32 in any case."""
         return self.encode_texts(sentences)
 
