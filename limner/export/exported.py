@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int64, UInt8
 
+from limner.arguments import expect_call
 from limner.data.token_rows import longest
 from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from PIL import Image
 
+from limner.arguments import expect_call
 from limner.data.images import open_rgb
 from limner.errors import CheckpointError, DataError, SettingsError, install_hint
 from limner.inference.checkpoint import CALLED
