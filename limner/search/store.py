@@ -89,7 +89,8 @@ class Store:
         return f"Store({str(self.files.folder)!r}, {counted(len(self), 'pictures')}, model {model})"
 
     def __len__(self) -> int:
-        return len(self.files)
+        # as iteration and search have them: without those that wait for their files
+        return len(self.files.snapshot().vectors)
 
     def __iter__(self) -> Iterator[Item]:
         # one snapshot: images that are added or deleted meanwhile shift nothing
