@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -131,14 +131,13 @@ def evaluate(
     if data is None:
         raise SettingsError("evaluate: a dataset is missing; name it as FORMAT:PATH, e.g. 'folder:pictures'")
     dataset = open_dataset(data).split(split)
-    if _is_pair("evaluate", model):
+    if (arrays := _arrays("evaluate", model)) is not None:
         # 0 and None ask for nothing
         if rerank:
             raise SettingsError("evaluate: embeddings have no reranker; leave out rerank")
-        return _of_arrays(model, dataset, split, wanted, rules, folds)
-    run = model if isinstance(model, TrainedModel) else load_model(model)
+        return _of_arrays(arrays, dataset, split, wanted, rules, folds)
     return evaluate_run(
-        run, dataset, split, wanted, protocol=rules, folds=folds, rerank=rerank, progress=progress
+        _run(model), dataset, split, wanted, protocol=rules, folds=folds, rerank=rerank, progress=progress
     )
 
 
@@ -162,23 +161,29 @@ def bench(
     expect_call(progress)
     expect(pairs, (PairSet, *PATH), "bench: a set of pairs, or its folder,")
     chosen = pairs if isinstance(pairs, PairSet) else read_pairs(Path(pairs))
-    if _is_pair("bench", model):
+    if (arrays := _arrays("bench", model)) is not None:
         if rerank:
             raise SettingsError("bench: embeddings have no reranker; leave out rerank")
-        images, sentences = (np.asarray(rows) for rows in model)
+        images, sentences = (np.asarray(rows) for rows in arrays)
         expect_fit_of_rows("bench", chosen, images, sentences)
         return bench_embeddings(chosen, images, sentences, {"versions": versions()})
-    run = model if isinstance(model, TrainedModel) else load_model(model)
-    return bench_run(run, chosen, rerank=rerank, progress=progress)
+    return bench_run(_run(model), chosen, rerank=rerank, progress=progress)
 
 
-def _is_pair(caller: str, model: TrainedModel | Embeddings | str | Path) -> TypeGuard[Embeddings]:
-    """True for two arrays, False for a run or its folder. Raises `DataError` for anything else."""
+def _arrays(caller: str, model: TrainedModel | Embeddings | str | Path) -> Embeddings | None:
+    """Two arrays, None for a run or its folder. Raises `DataError` for anything else."""
     expected = f"{caller}: a loaded run, its folder, or a tuple (images, sentences) of two arrays"
     expect(model, (TrainedModel, tuple, *PATH), expected)
-    if isinstance(model, tuple) and len(model) != 2:
+    if not isinstance(model, tuple):
+        return None
+    if len(model) != 2:
         raise DataError(f"{expected} was expected, got a tuple of {len(model)}")
-    return isinstance(model, tuple)
+    return model
+
+
+def _run(model: TrainedModel | Embeddings | str | Path) -> TrainedModel:
+    assert not isinstance(model, tuple)
+    return model if isinstance(model, TrainedModel) else load_model(model)
 
 
 def _of_arrays(

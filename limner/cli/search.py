@@ -12,11 +12,12 @@ from pydantic import Field
 
 from limner.cli.conflicts import Conflict
 from limner.cli.console import err, out, save_sheet
-from limner.cli.contract import Result, command, group
+from limner.cli.contract import command, group
 from limner.cli.options import Cpu, Method, MovedRun, StoreFolder, device, first
 from limner.cli.search_queries import QueryAnswer, answer_queries
 from limner.cli.setting_options import given, with_options
 from limner.counted import counted, some
+from limner.documented import Result
 from limner.errors import DataError, SettingsError
 from limner.names import Spelling
 from limner.requests import SearchRequest

@@ -21,6 +21,7 @@ from limner.arguments import expect_call
 from limner.data.images import open_rgb
 from limner.errors import CheckpointError, DataError, SettingsError, install_hint
 from limner.inference.checkpoint import CALLED
+from limner.inference.encoder_base import sentences_of
 from limner.inference.precision import Arithmetic, default_device, without_tf32
 from limner.inference.trained import TrainedModel
 from limner.models.pretrained_source import quiet, transformers_library
