@@ -70,9 +70,9 @@ def cli_page() -> str:
         "| `--quiet` | Prints no progress and no notes on stderr; results and errors stay. |\n"
         "| `--verbose` | Prints time and memory on stderr, and the stack trace of an error. |",
         "Results go to stdout, progress and notes to stderr. Exit codes: 0 when all went well; 1 when a result says "
-        "that something is wrong (`limner data check`, `limner store verify`, a query of `limner search --queries` "
-        "that could not be answered); 2 for a mistake of the user, and for a file or disk that the system refuses; 130 "
-        "after Ctrl-C; 141 when the reader has gone (`| head`).",
+        "that something is wrong (`limner data check`, `limner store verify`, a folder that is away in `limner store "
+        "sync`, a query of `limner search --queries` that could not be answered); 2 for a mistake of the user, and for "
+        "a file or disk that the system refuses; 130 after Ctrl-C; 141 when the reader has gone (`| head`).",
         "`limner --install-completion` makes the shell (bash, zsh, fish, PowerShell) complete commands and options; "
         "`limner --show-completion` prints what it would install.",
         "## Errors",

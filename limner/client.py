@@ -120,7 +120,7 @@ class Client:
         return self._search(SearchRequest.parse({"text": text, **options}))
 
     def search_many(
-        self, queries: Iterable[str | Mapping[str, Any]], **options: Unpack[SearchOptions]
+        self, queries: str | Iterable[str | Mapping[str, Any]], **options: Unpack[SearchOptions]
     ) -> list[Answer]:
         """Search for each of many queries, several at once: see `limner.search.store.Store.search_many`.
 

@@ -6,10 +6,12 @@ They take what the commands take: a recipe by its name, a dataset as FORMAT:PATH
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
+from limner.arguments import PATH, expect, expect_call, several
 from limner.data.minimal_pairs import PairSet, read_pairs
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers
@@ -83,14 +85,10 @@ def train(
 
 def _written(settings: Iterable[str] | Mapping[str, Any]) -> Iterable[str]:
     """Settings as `--set` writes them."""
-    if isinstance(settings, str):  # an iterable, too: it would be read letter by letter
-        raise SettingsError(
-            f"settings: expected a list of 'key=value' or a dict, got the text {settings[:40]!r}"
-        )
     if isinstance(settings, Mapping):
         # as JSON, which is what `--set` reads: str() of None or True would be a text
         return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-    return settings
+    return several(settings, (str,), "settings: 'key=value'")
 
 
 def evaluate(
@@ -98,7 +96,7 @@ def evaluate(
     data: str | Dataset | None = None,
     split: str = "test",
     *,
-    measures: str | Sequence[AnyMeasure] | None = None,
+    measures: str | Iterable[str | AnyMeasure] | None = None,
     protocol: str | Protocol | None = None,
     folds: int | None = None,
     rerank: First | None = None,
@@ -118,8 +116,11 @@ def evaluate(
     The report's `languages` has the measures of each language that sentences of the split have. Raises `DataError` for
     a split without sentences and for arrays that do not fit the dataset.
     """
-    wanted = parse_measures(measures) if isinstance(measures, str) else measures
+    wanted = None if measures is None else parse_measures(measures)
     rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
+    expect(rules, (Protocol, NoneType), "evaluate: the name of a protocol")
+    expect(folds, (int, NoneType), "evaluate: the number of folds")
+    expect_call(progress)
     if isinstance(model, Results):
         # refused rather than left out: somebody would believe that the dataset was read
         if data is not None:
@@ -130,14 +131,13 @@ def evaluate(
     if data is None:
         raise SettingsError("evaluate: a dataset is missing; name it as FORMAT:PATH, e.g. 'folder:pictures'")
     dataset = open_dataset(data).split(split)
-    if isinstance(model, tuple):
+    if (arrays := _arrays("evaluate", model)) is not None:
         # 0 and None ask for nothing
         if rerank:
             raise SettingsError("evaluate: embeddings have no reranker; leave out rerank")
-        return _of_arrays(model, dataset, split, wanted, rules, folds)
-    run = model if isinstance(model, TrainedModel) else load_model(model)
+        return _of_arrays(arrays, dataset, split, wanted, rules, folds)
     return evaluate_run(
-        run, dataset, split, wanted, protocol=rules, folds=folds, rerank=rerank, progress=progress
+        _run(model), dataset, split, wanted, protocol=rules, folds=folds, rerank=rerank, progress=progress
     )
 
 
@@ -158,15 +158,32 @@ def bench(
 
     Raises `DataError` for a folder that is no set, and for arrays that do not fit it.
     """
+    expect_call(progress)
+    expect(pairs, (PairSet, *PATH), "bench: a set of pairs, or its folder,")
     chosen = pairs if isinstance(pairs, PairSet) else read_pairs(Path(pairs))
-    if isinstance(model, tuple):
+    if (arrays := _arrays("bench", model)) is not None:
         if rerank:
             raise SettingsError("bench: embeddings have no reranker; leave out rerank")
-        images, sentences = (np.asarray(rows) for rows in model)
+        images, sentences = (np.asarray(rows) for rows in arrays)
         expect_fit_of_rows("bench", chosen, images, sentences)
         return bench_embeddings(chosen, images, sentences, {"versions": versions()})
-    run = model if isinstance(model, TrainedModel) else load_model(model)
-    return bench_run(run, chosen, rerank=rerank, progress=progress)
+    return bench_run(_run(model), chosen, rerank=rerank, progress=progress)
+
+
+def _arrays(caller: str, model: TrainedModel | Embeddings | str | Path) -> Embeddings | None:
+    """Two arrays, None for a run or its folder. Raises `DataError` for anything else."""
+    expected = f"{caller}: a loaded run, its folder, or a tuple (images, sentences) of two arrays"
+    expect(model, (TrainedModel, tuple, *PATH), expected)
+    if not isinstance(model, tuple):
+        return None
+    if len(model) != 2:
+        raise DataError(f"{expected} was expected, got a tuple of {len(model)}")
+    return model
+
+
+def _run(model: TrainedModel | Embeddings | str | Path) -> TrainedModel:
+    assert not isinstance(model, tuple)
+    return model if isinstance(model, TrainedModel) else load_model(model)
 
 
 def _of_arrays(

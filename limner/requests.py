@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from limner.arguments import several
 from limner.conditions import Condition, local_time
 from limner.documented import Documented
 from limner.errors import SettingsError
@@ -49,7 +50,9 @@ def where_strings(where: Where) -> list[str]:
         return [where]
     if isinstance(where, Mapping):
         return [f"{name}={_alternatives(name, value)}" for name, value in where.items()]
-    return [text for one in where for text in where_strings(one)]
+    return [
+        text for one in several(where, (str, Mapping), "where: a condition") for text in where_strings(one)
+    ]
 
 
 def _alternatives(name: str, value: Any) -> str:
@@ -285,12 +288,12 @@ class SearchArguments(SearchOptions, total=False):
 
 
 def requests_of(
-    queries: Iterable[str | Mapping[str, Any]], options: Mapping[str, Any]
+    queries: str | Iterable[str | Mapping[str, Any]], options: Mapping[str, Any]
 ) -> list[SearchRequest]:
     """Build the requests of `search_many`: texts, or arguments, which take precedence over the options of all."""
+    listed = several(queries, (str, Mapping), "search_many: a text or a mapping of arguments")
     return [
-        SearchRequest.parse({**options, **({"text": one} if isinstance(one, str) else one)})
-        for one in queries
+        SearchRequest.parse({**options, **({"text": one} if isinstance(one, str) else one)}) for one in listed
     ]
 
 

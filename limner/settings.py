@@ -36,7 +36,7 @@ class Settings(Documented):
             # here and not in __init__, whose ValidationError is for programmers and prints several lines
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            raise SettingsError(_one_line(cls, error)) from None
+            raise SettingsError(_one_line(cls, error, values)) from None
 
     def replace(self: S, **changes: Any) -> S:
         """Make a copy with some fields changed, and validate it. Raises `SettingsError`."""
@@ -44,10 +44,10 @@ class Settings(Documented):
         return self.parse({**self.model_dump(), **changes})
 
 
-def _one_line(cls: type[BaseModel], error: ValidationError) -> str:
+def _one_line(cls: type[BaseModel], error: ValidationError, values: Any) -> str:
     # one fault: a wrong class in a union brings a fault for each of its members
     first = error.errors(include_url=False)[0]
-    where = ".".join(_address(first["loc"])) or cls.__name__
+    where = ".".join(_address(first["loc"], values)) or cls.__name__
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         name = str(first["loc"][-1])
@@ -62,10 +62,16 @@ def _one_line(cls: type[BaseModel], error: ValidationError) -> str:
     return f"setting '{where}': {message}, got {excerpt}{more}"
 
 
-def _address(loc: tuple[int | str, ...]) -> list[str]:
-    """Write a place as `--set` addresses it; the tag of a kind replaces the number before it."""
+def _address(loc: tuple[int | str, ...], values: Any) -> list[str]:
+    """Write a place of these values as `--set` addresses it: a name, or the tag of a kind, replaces a number."""
     found: list[str] = []
-    for part in map(str, loc):
+    for place in loc:
+        if isinstance(values, Mapping):
+            values = values.get(place, values)
+        elif isinstance(values, list | tuple) and isinstance(place, int):
+            values = values[place]
+        named = isinstance(place, int) and isinstance(values, Mapping) and isinstance(values.get("name"), str)
+        part = values["name"] if named else str(place)
         # tags are written <kind>, which no field can be called
         if not part.startswith("<"):
             found.append(part)

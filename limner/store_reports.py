@@ -110,6 +110,11 @@ class SyncReport(IndexReport):
         )
         return any(counts) or (self.doubt is None and bool(self.gone or self.copies_gone))
 
+    @property
+    def sound(self) -> bool:
+        """True if every folder was there and nothing is in doubt; else the command's exit code is 1."""
+        return self.doubt is None and not self.away
+
     def __repr__(self) -> str:
         return f"SyncReport({self.added} added, {self.updated} updated, {self.moved} moved, {len(self.gone)} gone)"
 
@@ -397,7 +402,9 @@ class StoreFacts(ResponseModel):
     """The description of a store."""
 
     pictures: int
-    """How many it holds."""
+    """How many a search finds."""
+    waiting: int
+    """How many are out of the search, and wait for their files."""
     run: str
     """Run folder of its model."""
     kept_from: str | None

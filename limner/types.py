@@ -13,7 +13,7 @@ A one-axis shape is written `" batch"` (the space keeps linters from reading a n
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -272,17 +272,17 @@ class Encoder(Protocol):
     ) -> Float[np.ndarray, "batch dim"]:
         """Embed pictures that `prepare_image` gave."""
 
-    def encode_images(self, images: ImageSource | Sequence[ImageSource]) -> Float[np.ndarray, "batch dim"]:
+    def encode_images(self, images: ImageSource | Iterable[ImageSource]) -> Float[np.ndarray, "batch dim"]:
         """Embed images; the first unreadable one raises `ImageError`."""
 
     def encode_texts(
-        self, sentences: str | Sequence[str], *, check: bool = True
+        self, sentences: str | Iterable[str], *, check: bool = True
     ) -> Float[np.ndarray, "batch dim"]:
         """Embed sentences. Raises `DataError` as `check_query` does, unless `check` is off."""
 
     # apart from `encode_texts`, and in fp32: in bf16 a row of a product depends on how many rows there are,
     # so that of 256 sentences served together one had another order, and scores differed by up to 6e-4
-    def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+    def encode_queries(self, sentences: str | Iterable[str]) -> Float[np.ndarray, "batch dim"]:
         """Embed sentences so that an embedding depends on its sentence alone, to rounding in fp32."""
 
     @property

@@ -43,6 +43,16 @@ def _is_none(value: Any) -> bool:
     return value is None
 
 
+def no_picture_has(absent: Mapping[str, str | None]) -> str:
+    """One line for names in conditions that no picture has, with the nearest that one has; "" for none."""
+    told = [f"{name!r} (is it {near!r}?)" if near else repr(name) for name, near in absent.items()]
+    return f"no picture has {', '.join(told)}" if told else ""
+
+
+def _behind(told: str) -> str:
+    return f", {told}" if told else ""
+
+
 class ResponseModel(Documented):
     """The base of answers: frozen, documented, and strict about names."""
 
@@ -204,7 +214,7 @@ class Answer(ResponseModel):
 
     def __repr__(self) -> str:
         best = f", best {self.hits[0].score:+.3f} {self.hits[0].name!r}" if self.hits else ""
-        return f"Answer({len(self.hits)} of {self.matching} pictures{best})"
+        return f"Answer({len(self.hits)} of {self.matching} pictures{best}{_behind(no_picture_has(self.absent))})"
 
     def __str__(self) -> str:
         """A table for people: the columns that any hit fills."""
@@ -392,7 +402,7 @@ class Items(ResponseModel):
         return len(self.items)
 
     def __repr__(self) -> str:  # without the items: pydantic would print all 500 of a part
-        return f"Items({len(self.items)} of {self.total})"
+        return f"Items({len(self.items)} of {self.total}{_behind(no_picture_has(self.absent))})"
 
 
 class StoreModel(ResponseModel):

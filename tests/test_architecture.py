@@ -16,6 +16,7 @@ ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 LAYERS: list[set[str]] = [
     {"errors", "types", "one_line", "counted"},
+    {"arguments"},
     {"documented", "durable", "plugins", "tables", "text_files", "names"},
     {"settings", "wire"},
     {"store_reports", "judgements", "conditions"},

@@ -72,6 +72,7 @@ def ablate_command(
     from limner.data.splits import split_source
     from limner.figures.ablation_changes import ablation_figure, read_table
     from limner.figures.style import write_figure
+    from limner.inference.run_file import expect_free
     from limner.recipes.ablations import get_table, variants
     from limner.recipes.change import change
     from limner.recipes.registry import get_recipe
@@ -79,6 +80,7 @@ def ablate_command(
     from limner.training.ablation_report import AblationReport
 
     # what can be wrong on the command line comes first: a table takes hours
+    expect_free(folder, "the table and its runs")
     chosen, given = get_table(table), tuple(settings or ())
     if stage is not None and stage not in chosen.stages:
         raise SettingsError(f"--stage {stage}: {table} has rows of stage {' and '.join(chosen.stages)}")

@@ -54,6 +54,16 @@ def refuse(conflicts: Sequence[Conflict], context: Any) -> None:
             raise SettingsError(said)
 
 
+def refuse_twice(order: Sequence[Any]) -> None:
+    """Raise `SettingsError` for an option with one value that is typed twice; given is each as it was typed."""
+    for param in order:
+        # a switch says the same again, unless it has an opposite
+        single = not getattr(param, "is_flag", False) or param.secondary_opts
+        once = param.param_type_name == "option" and not param.multiple and single
+        if once and order.count(param) > 1:
+            raise SettingsError(f"{_name(param)}: is given twice, and one alone counts; leave out the other")
+
+
 def is_typed(context: Any, parameter: str) -> bool:
     """True for a parameter of a command that stands on the command line."""
     source = context.get_parameter_source(parameter)

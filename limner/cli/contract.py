@@ -31,7 +31,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo, OptionInfo
 
 from limner.cli.allocator import keep_freed_memory
-from limner.cli.conflicts import Conflict, refuse
+from limner.cli.conflicts import Conflict, refuse, refuse_twice
 from limner.cli.console import err, out
 from limner.documented import Result
 from limner.errors import SettingsError
@@ -67,7 +67,17 @@ class ErrorReport(Result):
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help names arguments in capitals, without typer's braces and Python types."""
+    """A command that takes an option once unless its help says otherwise, and whose help is plain.
+
+    Arguments are in capitals, without typer's braces and Python types.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer does it, which silently takes the last of several values."""
+        if args and not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            refuse_twice(order)
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The parts of the usage line."""

@@ -22,6 +22,7 @@ from limner.cli.options import (
     StoreFolder,
     device,
 )
+from limner.cli.watch import waits
 from limner.counted import counted
 from limner.errors import SettingsError
 from limner.store_reports import IndexReport, SentencesReport
@@ -48,7 +49,9 @@ class Indexed(IndexReport):
     store: str
     """The store."""
     pictures: int
-    """Its content now."""
+    """How many a search of it finds now."""
+    waiting: int
+    """How many are out of the search, and wait for their files."""
 
 
 class SentencesIndexed(SentencesReport):
@@ -285,11 +288,13 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
         err.print(f"read without its end, which is missing: {path}")
     if len(summary.cut_off) > _SHOWN:
         err.print(f"… and {len(summary.cut_off) - _SHOWN} more without their ends")
+    waiting = store.waiting()
+    pictures = len(store) - waiting
     sentences = summary.sentences
     if sentences is not None:
         _say_left_out(sentences)
     out.print(
-        f"{folder}: {counted(len(store), 'pictures')}; {summary.added} added, {summary.updated} updated, "
+        f"{folder}: {counted(pictures, 'pictures')}{waits(waiting)}; {summary.added} added, {summary.updated} updated, "
         f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped{_passed_over(summary)}"
     )
     if summary.moved:
@@ -318,7 +323,7 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
             f"{metadata}: {len(summary.unused_metadata)} of its rows name none of these pictures, e.g. "
             f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
         )
-    return Indexed(store=str(folder), pictures=len(store), **dict(summary))
+    return Indexed(store=str(folder), pictures=pictures, waiting=waiting, **dict(summary))
 
 
 def _passed_over(summary: IndexReport) -> str:

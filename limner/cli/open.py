@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,9 +23,9 @@ from limner.errors import SettingsError
 from limner.models.known import DEFAULT_MODEL, KNOWN
 
 if TYPE_CHECKING:
-    from limner.search.find_pictures import FoundPictures
     from limner.search.store import Store
     from limner.server.following import Following
+    from limner.store.folders import Folder
 
 app = group("Open.")
 
@@ -60,21 +60,26 @@ def open_command(
     The page is there at once, and finds what is indexed so far. The same command opens the same store again, and looks
     for what has changed. Only this machine is answered; `limner serve` is for others.
     """
-    from limner.search.find_pictures import find_pictures
     from limner.search.watch import expect_watchfiles
     from limner.store.files import has_store
+    from limner.store.folders import Folder
 
     expect_watchfiles()
+    # before the model is loaded or fetched
+    folders = []
     for path in pictures:
         if path.is_file():
             raise SettingsError(f"{path}: expected a folder of pictures; `limner index` takes single files")
-    # before the model is loaded or fetched
-    found = find_pictures(pictures)
-    folder = store or _folder_of([one.path for one in found.folders])
+        if not path.is_dir():
+            raise SettingsError(f"{path}: there is no such folder; is its disk mounted?")
+        folders.append(Folder(os.path.abspath(path)))  # noqa: PTH100 - resolve() would follow links
+        if not any(path.iterdir()):
+            err.print(f"{path}: is empty; pictures are found as they come")
+    folder = store or _folder_of([one.path for one in folders])
     if model is not None or not has_store(folder):
         _expect_model(model or f"hf:{DEFAULT_MODEL}", yes=yes)
     with _listening(port) as listening:
-        _serve(_opened(folder, model, found, cpu), listening, browser=browser)
+        _serve(_opened(folder, model, folders, cpu), listening, browser=browser)
 
 
 def _folder_of(folders: list[str]) -> Path:
@@ -103,7 +108,7 @@ def _expect_model(model: str, *, yes: bool) -> None:
         raise SettingsError("nothing was fetched; --model names another one, or the folder of one")
 
 
-def _opened(folder: Path, model: str | None, found: "FoundPictures", cpu: bool) -> "Store":
+def _opened(folder: Path, model: str | None, folders: "Sequence[Folder]", cpu: bool) -> "Store":
     from limner.search.open_source import open_source
     from limner.search.store import open_store
     from limner.store.files import has_store
@@ -116,7 +121,7 @@ def _opened(folder: Path, model: str | None, found: "FoundPictures", cpu: bool) 
         opened = open_store(files.folder, run=encoder)
     # of one that is followed it is known what is left out
     known = {one.path for one in folders_of(opened.files)}
-    follow_folders(opened.files, [one for one in found.folders if one.path not in known])
+    follow_folders(opened.files, [one for one in folders if one.path not in known])
     return opened
 
 
@@ -146,7 +151,7 @@ def _serve(opened: "Store", listening: socket.socket, *, browser: bool) -> None:
     serving = Reloading(app, lambda: lambda: create_app(opened, settings, told=tell_line))
     server = Server(serving, settings, None)
     log_to(lines=chosen.log_format, level="error")
-    with ending_well(lambda: None):
+    with ending_well(server, lambda: None):
         tell(served)
         threading.Thread(target=_tell_progress, args=(app.state.following,), daemon=True).start()
         if browser:

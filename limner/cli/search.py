@@ -1,5 +1,6 @@
 """`limner search` and `limner explain`: query a store from the command line."""
 
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from pydantic import Field
 
 from limner.cli.conflicts import Conflict
 from limner.cli.console import err, out, save_sheet
@@ -15,10 +17,11 @@ from limner.cli.options import Cpu, Method, MovedRun, StoreFolder, device, first
 from limner.cli.search_queries import QueryAnswer, answer_queries
 from limner.cli.setting_options import given, with_options
 from limner.counted import counted, some
+from limner.documented import Result
 from limner.errors import DataError, SettingsError
 from limner.names import Spelling
 from limner.requests import SearchRequest
-from limner.wire import Answer, Explanation, Hit, Items, SentencesAnswer
+from limner.wire import Answer, Explanation, Hit, Item, SentencesAnswer, no_picture_has
 
 if TYPE_CHECKING:
     from limner.search.engine import Engine
@@ -30,6 +33,22 @@ app = group("Search.")
 _CONDITIONS = "--offset --where --after --before"
 _BAR = 24
 """Characters of the longest bar."""
+
+
+class Listed(Result):
+    """Pictures that meet conditions, which no ranking orders."""
+
+    hits: tuple[Item, ...]
+    """These pictures, the newest first."""
+
+    total: int
+    """Pictures of the store."""
+
+    matching: int
+    """Pictures that meet the conditions."""
+
+    absent: dict[str, str | None] = Field(default={}, exclude_if=operator.not_)
+    """Names in conditions that no picture has, each with the nearest that one has, or null."""
 
 
 class SearchSettings(SearchRequest):
@@ -92,7 +111,7 @@ class SearchSettings(SearchRequest):
     Conflict("--format=csv", without="--json", why="CSV is no JSON"),
     Conflict("--format=trec", without="--json", why="a TREC run is no JSON"),
     Conflict("--names", needs="--format=trec", why="is of a TREC run; others have path and id"),
-    schema=Answer | Items | SentencesAnswer | QueryAnswer,
+    schema=Answer | Listed | SentencesAnswer | QueryAnswer,
 )
 @with_options(SearchSettings, "text", "marks", bare=True)
 def search_command(
@@ -108,7 +127,7 @@ def search_command(
     run: MovedRun = None,
     cpu: Cpu = False,
     **options: Any,
-) -> Answer | Items | SentencesAnswer | None:
+) -> Answer | Listed | SentencesAnswer | None:
     """Find the pictures of a store by a description, by a picture, or by both.
 
     With conditions alone the pictures that meet them are listed, the newest first. With --queries, many descriptions
@@ -261,12 +280,11 @@ def _known_fields(files: "StoreFiles", absent: Mapping[str, str | None]) -> str:
     from limner.store.metadata_index import OWN
 
     known = [field.name for field in files.snapshot().metadata.fields()]
-    told = [f"{name!r} (is it {near!r}?)" if near else repr(name) for name, near in absent.items()]
-    missing = f"no picture has {', '.join(told)}; " if told else ""
+    missing = f"{no_picture_has(absent)}; " if absent else ""
     return f"{missing}conditions can ask for {', '.join((*OWN, *known))}"
 
 
-def _list(asked: SearchSettings, store: "Store") -> Items:
+def _list(asked: SearchSettings, store: "Store") -> Listed:
     limits = [f"taken>={asked.after}"] if asked.after else []
     limits += [f"taken<{asked.before}"] if asked.before else []
     found = store.items(offset=asked.offset or 0, limit=asked.k, where=[*asked.where, *limits], newest=True)
@@ -277,7 +295,7 @@ def _list(asked: SearchSettings, store: "Store") -> Items:
     err.print(f"{counted(len(found), 'pictures', of=found.total)} that meet the conditions, the newest first")
     if found.absent or not found.total:
         err.print(_known_fields(store.files, found.absent))
-    return found
+    return Listed(hits=found.items, total=len(store), matching=found.total, absent=found.absent)
 
 
 def _sentences(engine: "Engine", query: SearchRequest, store: object) -> SentencesAnswer:

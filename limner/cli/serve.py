@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from limner.search.store import Store
+    from limner.server.connections import Server
 
 app = group("Serve.")
 
@@ -101,7 +102,7 @@ def serve_command(
         served = Served(store=folder, pictures=len(opened), url=url_of(listening))
         # whose model would stay in memory after SIGHUP has replaced it
         del opened
-        with ending_well(serving.reload_later):
+        with ending_well(server, serving.reload_later):
             tell(served)
             server.run(sockets=[listening])
 
@@ -154,15 +155,15 @@ def _expect_reloadable(old: ServeSettings, new: ServeSettings) -> None:
         raise SettingsError(f"{', '.join(changed)}: changes only when the server is started again")
 
 
-# handlers that do nothing: uvicorn sets its own, and restores these before it raises the signals anew
+# uvicorn sets handlers of its own, and restores these before it raises the signals anew
 @contextmanager
-def ending_well(hang_up: Callable[[], object]) -> Iterator[None]:
+def ending_well(server: "Server", hang_up: Callable[[], object]) -> Iterator[None]:
     """Ctrl-C and SIGTERM end the server with exit code 0: uvicorn, once it has stopped, raises them anew.
 
-    SIGHUP ends it in no case: if whoever reads the address is quick, it comes before the server listens to it, and
-    `hang_up` is called.
+    If whoever reads the address is quick, a signal comes before the server listens to it: it stops then as soon as it
+    has started, and of SIGHUP, which ends it in no case, `hang_up` is called.
     """
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
     before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: hang_up())
     try:
         yield

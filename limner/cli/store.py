@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
 from limner.cli.options import Cpu, StoreFolder, device
-from limner.cli.watch import sync_command
+from limner.cli.watch import sync_command, waits
 from limner.counted import counted
 from limner.errors import DataError, SettingsError
 from limner.names import Spelling
@@ -52,8 +52,10 @@ def info_command(store: StoreFolder) -> StoreFacts:
 
     opened = StoreFiles.open(store)
     is_kept = opened.manifest.run == IN_STORE
+    waiting = opened.waiting()
     facts = StoreFacts(
-        pictures=len(opened),
+        pictures=len(opened) - waiting,
+        waiting=waiting,
         run=opened.run,
         kept_from=opened.manifest.kept_from,
         model_bytes=size_of(store / MODEL_FOLDER) if is_kept else 0,
@@ -65,7 +67,9 @@ def info_command(store: StoreFolder) -> StoreFacts:
         bytes=size_of(store),
     )
     regions = "" if facts.map is None else f", with region features of {' × '.join(map(str, facts.map))}"
-    out.print(f"{store}: {counted(facts.pictures, 'pictures')}, {facts.bytes / 1e6:.1f} MB{regions}")
+    out.print(
+        f"{store}: {counted(facts.pictures, 'pictures')}{waits(waiting)}, {facts.bytes / 1e6:.1f} MB{regions}"
+    )
     arithmetic = "" if facts.precision is None else f" in {facts.precision}"
     out.print(f"model {facts.fingerprint[:12]}{arithmetic} of run {facts.run}, made {facts.created}")
     if is_kept:
@@ -129,29 +133,37 @@ def delete_command(
     opened = StoreFiles.open(store)
     entries = opened.images()
     # of a picture with copies elsewhere these stay
+    reason = None
     doomed = set(_named(entries, [Path(path) for path in pictures or []], ids or []))
     if missing:
-        every = [path for entry in entries for path in entry.paths]
-        gone = [path for path in every if is_gone(path)]
-        reason = doubt(gone, len(every))
-        if reason and not dry_run and not yes:
-            raise SettingsError(
-                f"{store}: would delete {counted(len(gone), 'pictures', of=len(entries))}, but {reason}, as if "
-                "its disk were away; look by --dry-run, and add --yes if these files are gone for good"
-            )
-        doomed.update(gone)
+        gone = {path for entry in entries for path in entry.paths if is_gone(path)}
+        doomed |= gone
+        # those that wait are known to be gone
+        every = [path for entry in entries if entry.gone is None for path in entry.paths]
+        reason = None if yes else doubt([path for path in every if path in gone], len(every))
     whole = [entry for entry in entries if doomed.issuperset(entry.paths)]
-    left = len(entries) - len(whole)
+    left = sum(entry.gone is None for entry in entries) - sum(entry.gone is None for entry in whole)
     others = len(doomed) - sum(len(entry.paths) for entry in whole)
-    copies = f", and {counted(others, 'copies')} of others" if others else ""
+    waited = sum(entry.gone is not None for entry in whole)
+    copies = f", {counted(waited, 'pictures')} of them out of the search already" if waited else ""
+    copies += f", and {counted(others, 'copies')} of others" if others else ""
+    if reason:
+        said = (
+            f"{store}: would delete {counted(len(whole), 'pictures', of=len(entries))}{copies}, but {reason}, as if "
+            "its disk were away; {}add --yes if these files are gone for good"
+        )
+        if not dry_run:
+            raise SettingsError(said.format("look by --dry-run, and "))
+        err.print(said.format(""))
     if dry_run:
         for path in sorted(doomed):
             out.print(path)
         out.print(f"{store}: would delete {counted(len(whole), 'pictures', of=len(entries))}{copies}")
     else:
-        count = opened.take_out(doomed)
-        left = len(opened)
-        out.print(f"{store}: {count} deleted, {left} left{copies}")
+        count, waiting = opened.take_out(doomed), opened.waiting()
+        left = len(opened) - waiting
+        out.print(f"{store}: {count} deleted, {left} left{waits(waiting)}{copies}")
+    _warn_of_return(opened, doomed)
     return Deleted(deleted=tuple(sorted(doomed)), left=left, dry_run=dry_run)
 
 
@@ -217,6 +229,7 @@ def erase_command(
             naming=chosen.naming,
         )
         _print_unknown(store, planned)
+        _warn_of_return(opened, _paths_of(chosen.images))
         return planned
     question = f"{store}: erase {counted(count, 'pictures', of=total)} and {counted(sentences, 'sentences')} for good?"
     if (count or sentences) and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
@@ -234,6 +247,7 @@ def erase_command(
             progress=progress,
         )
     _print_erasure(store, report)
+    _warn_of_return(opened, _paths_of(chosen.images))
     return report
 
 
@@ -393,6 +407,23 @@ def compact_command(store: StoreFolder) -> Compacted:
         f"{store}: {counted(len(opened), 'pictures')}, {after / 1e6:.1f} MB where it was {before / 1e6:.1f} MB"
     )
     return Compacted(pictures=len(opened), bytes_before=before, bytes_after=after)
+
+
+def _paths_of(images: "Iterable[StoredImage]") -> list[str]:
+    return [path for image in images for path in image.paths]
+
+
+def _warn_of_return(files: "StoreFiles", paths: Iterable[str]) -> None:
+    """Say which of the files that were taken out the next look at the folders would index again."""
+    from limner.search.find_pictures import pictures_below
+    from limner.store.folders import folders_of
+
+    if back := pictures_below(folders_of(files), set(paths)).pictures:
+        err.print(
+            f"{counted(len(back), 'files')} in folders that the store follows, e.g. {back[0]}: the next look at these "
+            "(`limner index`, `store sync`, `watch`, `open`) indexes them again; delete the files, or name them in a "
+            ".limnerignore"
+        )
 
 
 def _held(report: Any) -> str:

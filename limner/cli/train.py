@@ -73,7 +73,8 @@ def train_command(
     from limner.cli.training_progress import TrainingProgress
     from limner.data.readers import open_dataset
     from limner.inference.checkpoint import read_description
-    from limner.inference.run_file import checkpoint_path
+    from limner.inference.run_file import checkpoint_path, expect_free
+    from limner.inference.source import STATE_FILE
     from limner.recipes.change import change, start_from
     from limner.recipes.registry import get_recipe
     from limner.training.log import Event, StageEnded
@@ -81,6 +82,9 @@ def train_command(
 
     # settings first: a misspelt key is found before a dataset is read, or a gigabyte fetched
     chosen = get_recipe(recipe)
+    # before a pair is imported beside it
+    if not (out_folder / STATE_FILE).exists():
+        expect_free(out_folder, "the run", resume=resume)
     if start is not None:
         changed = change(chosen, settings or [])
         chosen = start_from(chosen, _imported(start, changed, out_folder) or start)

@@ -25,6 +25,7 @@ from limner.inference.calibration import calibrate_run, write_calibration
 from limner.inference.calibration_file import load_calibration
 from limner.inference.evaluate_run import evaluate_run
 from limner.inference.load import load_model
+from limner.inference.run_file import expect_free
 from limner.inference.source import RUN_FILE
 from limner.inference.trained import TrainedModel
 from limner.people import OPTIONS_FILE, generate_people
@@ -124,6 +125,7 @@ def _claim(folder: Path) -> None:
     `people`."""
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"--out {folder}: a folder was expected, this is a file")
+    expect_free(folder, "the demo")
     if not (folder / "people" / OPTIONS_FILE).exists():
         for name in ("run", "store", "report.json", "summary.json", *SHEETS):
             if (folder / name).exists() and not _is_empty(folder / name):

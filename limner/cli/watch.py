@@ -22,7 +22,7 @@ _SHOWN = 20
 Kept = Annotated[
     float,
     typer.Option(
-        "--keep",
+        "--kept-days",
         min=0,
         metavar="DAYS",
         help="Days for which the picture of a deleted file waits for it to come back; then it is erased. 0 = at once.",
@@ -36,16 +36,17 @@ def sync_command(
     yes: Annotated[
         bool, "Files of folders that are away, or of more than a tenth of the store, are gone for good."
     ] = False,
-    keep: Kept = 30,
+    kept_days: Kept = 30,
     batch: Batch = 64,
     cpu: Cpu = False,
 ) -> SyncReport:
     """Make a store what its folders are: those that `limner index` was given.
 
     New and changed files are indexed, moved ones keep what was told of them, and deleted ones leave the search. Their
-    pictures come back with their files until they are erased. A folder that is not there, or is empty, changes nothing.
+    pictures come back with their files until they are erased. A folder that is not there, or is empty, changes nothing:
+    it is said, with exit code 1.
     """
-    return _synced(store, cpu, kept_days=keep, batch_size=batch, dry_run=dry_run, yes=yes)[1]
+    return _synced(store, cpu, kept_days=kept_days, batch_size=batch, dry_run=dry_run, yes=yes)[1]
 
 
 def _synced(store: Any, cpu: bool, **values: Any) -> "tuple[Store, SyncReport]":
@@ -66,7 +67,7 @@ def _synced(store: Any, cpu: bool, **values: Any) -> "tuple[Store, SyncReport]":
 @command(app, "watch", schema=SyncReport)
 def watch_command(
     store: StoreFolder,
-    keep: Kept = 30,
+    kept_days: Kept = 30,
     every: Annotated[
         float, typer.Option(min=1, help="Seconds after which all folders are looked through.")
     ] = 600,
@@ -83,7 +84,7 @@ def watch_command(
     from limner.search.watch import expect_watchfiles, watch
 
     expect_watchfiles()
-    how = {"kept_days": keep, "batch_size": batch}
+    how = {"kept_days": kept_days, "batch_size": batch}
     opened, report = _synced(store, cpu, **how)
     if as_json():
         emit(report, lines=True)
@@ -99,6 +100,12 @@ def tell_line(told: SyncReport | str) -> None:
     if as_json():
         emit(told, lines=True)
     _tell(now, told)
+
+
+def waits(waiting: int) -> str:
+    """Say how many pictures wait for their files, behind a count of those that a search finds; "" for none."""
+    of_them = "waits for its file" if waiting == 1 else "wait for their files"
+    return f"; {counted(waiting, 'pictures')} {of_them}" if waiting else ""
 
 
 def _tell(beginning: str, report: SyncReport) -> None:
@@ -122,9 +129,8 @@ def _tell(beginning: str, report: SyncReport) -> None:
     }
     changes = ", ".join(f"{count:,} {name}" for name, count in told.items() if count) or "nothing new"
     would = "would be " if report.dry_run else ""
-    waits = "waits for its file" if report.waiting == 1 else "wait for their files"
-    waiting = f"; {counted(report.waiting, 'pictures')} {waits}" if report.waiting else ""
-    out.print(f"{beginning}: {would}{changes}, {report.unchanged:,} unchanged{waiting}")
+    away = f", {counted(len(report.away), 'folders')} away" if report.away else ""
+    out.print(f"{beginning}: {would}{changes}, {report.unchanged:,} unchanged{away}{waits(report.waiting)}")
     for path in report.gone[:_SHOWN] if report.dry_run or report.doubt else ():
         out.print(f"gone: {path}")
     if report.doubt is not None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int64, UInt8
 
+from limner.counted import counted
 from limner.data.terms import UNSTATED, TermsOfUse
 from limner.errors import DataError
 
@@ -86,6 +87,13 @@ class Dataset:
     drawn: Mapping[str, str] = field(default_factory=dict)
     # Never those of "test": training is handed its splits alone, and must not see test through them.
     training_images: Mapping[str, tuple[Path, ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """One line of counts: records alone would be pages."""
+        sentences = sum(len(record.sentences) for record in self.records)
+        splits = ", ".join(f"{split} {count:,}" for split, count in self.split_counts.items())
+        pictures = counted(len(self), "pictures") + (f" ({splits})" if splits else "")
+        return f"Dataset({self.source!r}, {pictures}, {counted(sentences, 'sentences')})"
 
     def split(self, name: str) -> "Dataset":
         """The records of one split.

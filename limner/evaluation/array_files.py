@@ -34,11 +34,21 @@ def checked_arrays(path: Path, names: Sequence[str]) -> dict[str, Any]:
     return arrays
 
 
+def expect_no_folder(path: Path, expected: str) -> None:
+    """Raise `DataError` for a folder, which may be a run's."""
+    if path.is_dir():
+        raise DataError(
+            f"{path}: {expected} was expected, this is a folder; `limner evaluate RUN --data FORMAT:PATH` measures a "
+            "run, and writes files for `limner compare` with --per-query"
+        )
+
+
 def read_arrays(path: Path, names: Sequence[str]) -> tuple[dict[str, Any], str]:
     """The arrays of these names that an `.npz` file has, and what there is in it, for messages.
 
     Nothing in it is unpickled. Raises `DataError` for a file that is no `.npz` or damaged.
     """
+    expect_no_folder(path, "an .npz file")
     try:
         with path.open("rb") as opened:
             # numpy tries anything else as a pickle, and its message tells the user to allow pickles.

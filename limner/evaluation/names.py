@@ -2,7 +2,10 @@
 
 import difflib
 import re
+from collections.abc import Iterable
+from typing import get_args
 
+from limner.arguments import several
 from limner.errors import SettingsError
 from limner.evaluation.curves import CURVES, CurveMeasure
 from limner.evaluation.measures import NAMED, OF_K, STANDARD, Measure
@@ -63,8 +66,8 @@ def _of_a_package(name: str) -> Measure | None:
     return found
 
 
-def parse_measures(names: str) -> list[AnyMeasure]:
-    """The measures of a list of names with blanks or commas between them.
+def parse_measures(names: str | Iterable[str | AnyMeasure]) -> list[AnyMeasure]:
+    """The measures of names with blanks or commas between them, or of several names and measures.
 
     "all" stands for each there is, with K = 1, 5, 10 for R@K and 50 for the others. Raises `SettingsError` for an
     unknown name and for none at all.
@@ -72,11 +75,14 @@ def parse_measures(names: str) -> list[AnyMeasure]:
     >>> [str(measure) for measure in parse_measures("R@1, mAP")]
     ['R@1', 'mAP']
     """
-    listed: list[AnyMeasure]
-    if names.strip() == "all":
-        listed = [*STANDARD, *(make(50) for form, make in OF_K.items() if form != "R@K"), *_ALL]
-    else:
-        listed = [parse_measure(name) for name in names.replace(",", " ").split()]
+    listed: list[AnyMeasure] = []
+    for one in several(names, (str, *get_args(AnyMeasure)), "measures: a name, e.g. 'R@1 mAP',"):
+        if not isinstance(one, str):
+            listed.append(one)
+        elif one.strip() == "all":
+            listed += [*STANDARD, *(make(50) for form, make in OF_K.items() if form != "R@K"), *_ALL]
+        else:
+            listed += [parse_measure(name) for name in one.replace(",", " ").split()]
     if not listed:
         raise SettingsError("no measure was named; give some, e.g. 'R@1 mAP', or 'all'")
     # Each once, in the order asked for: "all" would name mAP twice.

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from limner.errors import DataError
+from limner.evaluation.array_files import expect_no_folder
 from limner.tables import require_pyarrow
 from limner.text_files import table_rows
 
@@ -215,6 +216,7 @@ def _write(path: Path, columns: Mapping[str, list[Any]]) -> None:
 
 def _read(path: Path) -> dict[str, list[Any]]:
     """The columns that say of which queries a table is, and those of numbers, which may lack some."""
+    expect_no_folder(path, "a file of --per-query")
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if path.suffix != ".csv":

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from limner.documented import Result
 from limner.errors import DataError, SettingsError
+from limner.evaluation.array_files import expect_no_folder
 from limner.evaluation.arrays import Results
 from limner.evaluation.curves import Curve, CurveMeasure
 from limner.evaluation.measures import STANDARD, VOID, Matches, Measure
@@ -265,6 +266,7 @@ def _read_qrels(path: Path) -> dict[str, set[str]]:
 
 
 def _lines(path: Path, fields: int, form: str) -> list[tuple[int, list[str]]]:
+    expect_no_folder(path, "a TREC file")
     lines = [(number, line.split()) for number, line in enumerate(text_lines(path), start=1) if line.strip()]
     for number, parts in lines:
         if len(parts) != fields:

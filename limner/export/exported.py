@@ -1,7 +1,7 @@
 """An exported model, ready to encode images and sentences without torch: what a search by an export runs on."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int64, UInt8
 
+from limner.arguments import expect_call
 from limner.data.token_rows import longest
 from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings
@@ -17,7 +18,7 @@ from limner.durable import opened, read_json
 from limner.errors import CheckpointError, SettingsError
 from limner.export.reranker import ExportedReranker
 from limner.export.sessions import Engine, Graph, Run, open_graph, open_tower
-from limner.inference.encoder_base import EncoderBase
+from limner.inference.encoder_base import EncoderBase, sentences_of
 from limner.inference.source import EXPORT_FILE
 from limner.types import Reranker, TokenBatch, Tokenizer
 
@@ -209,14 +210,14 @@ class ExportedModel(EncoderBase):
 
     def encode_texts(
         self,
-        sentences: str | Sequence[str],
+        sentences: str | Iterable[str],
         *,
         check: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> Float[np.ndarray, "batch dim"]:
         """Unit embeddings, float32 (sentences, dim), as `limner.inference.TrainedModel.encode_texts`."""
-        # a string is a sequence of strings: each letter would be a sentence
-        all_of_them = [sentences] if isinstance(sentences, str) else sentences
+        expect_call(progress)
+        all_of_them = sentences_of(sentences)
         if check:
             for sentence in all_of_them:
                 self.check_query(sentence)
@@ -228,7 +229,7 @@ class ExportedModel(EncoderBase):
                 progress(min(start + SENTENCES, len(token_ids)), len(token_ids))
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
-    def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+    def encode_queries(self, sentences: str | Iterable[str]) -> Float[np.ndarray, "batch dim"]:
         """The same; an exported tower computes in fp32 or in int8, whoever else asks."""
         return self.encode_texts(sentences)
 

@@ -1,14 +1,14 @@
 """The part of an encoder around its network: decoding in threads, and the words of a sentence. It needs no torch."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Float, UInt8
-from PIL import Image
 
+from limner.arguments import expect_call, several
 from limner.data.transforms import ImageSettings, centre_crop, load
 from limner.types import ImageSource, Pixels, TokenBatch, Tokenizer
 
@@ -48,7 +48,7 @@ class EncoderBase(ABC):
 
     def encode_images(
         self,
-        images: ImageSource | Sequence[ImageSource],
+        images: ImageSource | Iterable[ImageSource],
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> Float[np.ndarray, "batch dim"]:
@@ -57,7 +57,8 @@ class EncoderBase(ABC):
         Images are decoded in threads beside the network, a few batches at a time. The first unreadable one raises
         `ImageError`. `progress` is called after each batch with the images done and their total.
         """
-        rows = [self.encode_pixels(pixels) for pixels in self._decoded(several(images), progress)]
+        expect_call(progress)
+        rows = [self.encode_pixels(pixels) for pixels in self._decoded(pictures_of(images), progress)]
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
     def _decoded(
@@ -108,9 +109,13 @@ class EncoderBase(ABC):
         return self.tokenizer.unknown_words(sentence)
 
 
-def several(images: ImageSource | Sequence[ImageSource]) -> Sequence[ImageSource]:
-    """A list of images; a single image becomes a list of one."""
-    # `str` and `bytes` are sequences as well, so what stands alone is asked for first
-    if isinstance(images, np.ndarray):
-        return list(images) if images.ndim == 4 else [images]
-    return [images] if isinstance(images, str | Path | bytes | Image.Image) else images
+def pictures_of(images: ImageSource | Iterable[ImageSource]) -> list[ImageSource]:
+    """A list of images; a single image becomes a list of one. Raises `DataError` for what is none."""
+    if isinstance(images, np.ndarray) and images.ndim == 4:
+        return list(images)
+    return several(images, get_args(ImageSource), "a picture (path, bytes, Pillow image, pixels)")
+
+
+def sentences_of(given: str | Iterable[str]) -> list[str]:
+    """A list of sentences; a single one becomes a list of one. Raises `DataError` for what is no text."""
+    return several(given, (str,), "a sentence")

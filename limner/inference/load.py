@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from limner.arguments import PATH, expect
 from limner.data.tokenizers import tokenizer_from_description
 from limner.data.transforms import ImageSettings
 from limner.errors import CheckpointError, SettingsError
@@ -55,6 +56,7 @@ def load_model(
     `CheckpointError` when there is no checkpoint or it is damaged, `SettingsError` for an engine that cannot be had. A
     run of a SentenceTransformer (`limner.inference.sentence_transformer`) computes in fp32, whatever `precision` is.
     """
+    expect(folder, PATH, "a loaded model, or a run's folder, its checkpoint or hf:ORG/NAME,")
     path = checkpoint_path(Path(folder), stage)
     tensors, description = read_checkpoint(path)
     if description.get("system") == CALLED:

@@ -1,11 +1,12 @@
 """The file `run.json` of a run folder: which checkpoint is the run's, and whether it is the one that lies there."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from limner.durable import digest_of_values, opened, read_json
-from limner.errors import CheckpointError
+from limner.errors import CheckpointError, SettingsError
 from limner.inference.checkpoint import read_description, read_digest
 from limner.inference.hub_runs import local_run
 from limner.inference.source import RUN_FILE, STATE_FILE, SourceKind, kind_of
@@ -14,8 +15,33 @@ _NO_RUN: dict[SourceKind | None, str] = {
     "export": "an export, which indexes and searches only; give the run that it was made of",
     "pretrained": "a pretrained model and no run; a pair is made one by `limner import`",
     "sentence-transformers": "a name of sentence-transformers and no run; it is made one by `limner import`",
+    "store": "a store of pictures and no run; give the run that it was built with (`limner store info`)",
     None: f"no trained run here ({RUN_FILE} is missing); train one with `limner train`, or index with "
     "a pretrained model: hf:ORG/NAME, or its folder",
+}
+
+
+def expect_free(folder: Path, what: str, *, resume: bool = False) -> None:
+    """Raise `SettingsError` for the folder of a store or model, before `what` is written into it.
+
+    A training that was killed before its first state may have left `run.json`; it is begun again, and by `resume` one
+    that has lost its state.
+    """
+    kind, begun = kind_of(folder), False
+    if kind == "run":
+        with suppress(OSError, ValueError):
+            listing = read_listing(folder)
+            # an imported run has no origin
+            begun = "origin" in listing and (resume or not listing.get("finished"))
+    if kind in _FOLDERS and not begun:
+        raise SettingsError(f"{folder}: it is the folder of {_FOLDERS[kind]}; give another one for {what}")
+
+
+_FOLDERS: dict[SourceKind | None, str] = {
+    "export": "an export",
+    "pretrained": "a pretrained model",
+    "run": "a run",
+    "store": "a store",
 }
 
 

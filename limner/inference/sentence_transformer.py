@@ -6,7 +6,7 @@ the run writes the folder out, loads it with sentence-transformers, and removes 
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -17,9 +17,11 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from PIL import Image
 
+from limner.arguments import expect_call
 from limner.data.images import open_rgb
 from limner.errors import CheckpointError, DataError, SettingsError, install_hint
 from limner.inference.checkpoint import CALLED
+from limner.inference.encoder_base import sentences_of
 from limner.inference.precision import Arithmetic, default_device, without_tf32
 from limner.inference.trained import TrainedModel
 from limner.models.pretrained_source import quiet, transformers_library
@@ -122,13 +124,14 @@ class SentenceTransformerRun(TrainedModel):
 
     def encode_texts(
         self,
-        sentences: str | Sequence[str],
+        sentences: str | Iterable[str],
         *,
         check: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> Float[np.ndarray, "batch dim"]:
         """Unit embeddings of one sentence or several. Raises `DataError` for an empty one, unless `check` is off."""
-        several = [sentences] if isinstance(sentences, str) else list(sentences)
+        expect_call(progress)
+        several = sentences_of(sentences)
         if check:
             for sentence in several:
                 self.check_query(sentence)
@@ -141,7 +144,7 @@ class SentenceTransformerRun(TrainedModel):
                 progress(start + len(rows[-1]), len(several))
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
-    def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+    def encode_queries(self, sentences: str | Iterable[str]) -> Float[np.ndarray, "batch dim"]:
         """The same as `encode_texts`: it computes in fp32 in any case."""
         return self.encode_texts(sentences)
 

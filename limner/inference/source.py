@@ -24,9 +24,12 @@ MODULES = "modules.json"
 OF_A_MODEL = ("config.json", "open_clip_config.json", MODULES)
 """Files of which a pretrained model's folder has one."""
 
-SourceKind = Literal["hub", "sentence-transformers", "export", "run", "pretrained"]
+STORE_FILE = "store.sqlite"
+"""Holds the rows of a store (`limner.store.sqlite_file`)."""
+
+SourceKind = Literal["hub", "sentence-transformers", "export", "run", "pretrained", "store"]
 """A name of the hub, of a run or a pretrained pair; a name of sentence-transformers; a folder that `limner export`
-wrote; a run folder; a folder with the files of a pretrained model."""
+wrote; a run folder; a folder with the files of a pretrained model; the folder of a store, which is no model."""
 
 
 def kind_of(source: str | Path) -> SourceKind | None:
@@ -46,4 +49,4 @@ def kind_of(source: str | Path) -> SourceKind | None:
         return "run"
     if any((path / file).is_file() for file in OF_A_MODEL):
         return "pretrained"
-    return None
+    return "store" if (path / STORE_FILE).exists() else None

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64, UInt8
 
+from limner.arguments import expect_call
 from limner.data.transforms import ImageSettings
 from limner.errors import DataError, SettingsError
 from limner.evaluation.reranking import First
 from limner.inference.checkpoint import (
     NOT_WEIGHTS,
 )
-from limner.inference.encoder_base import EncoderBase, several
+from limner.inference.encoder_base import EncoderBase, pictures_of, sentences_of
 from limner.inference.encoding import SENTENCES, Encoding
 from limner.inference.precision import (
     Arithmetic,
@@ -115,7 +116,7 @@ class TrainedModel(EncoderBase):
 
     def encode_texts(
         self,
-        sentences: str | Sequence[str],
+        sentences: str | Iterable[str],
         *,
         check: bool = True,
         progress: Callable[[int, int], None] | None = None,
@@ -127,6 +128,7 @@ class TrainedModel(EncoderBase):
         is measured with every sentence it has. `progress` is called after each batch with the sentences done and their
         total.
         """
+        expect_call(progress)
         token_ids = self._token_ids(sentences, check=check)
         rows: list[np.ndarray] = []
         for start in range(0, len(token_ids), SENTENCES):
@@ -135,7 +137,7 @@ class TrainedModel(EncoderBase):
                 progress(start + len(rows[-1]), len(token_ids))
         return np.concatenate(rows) if rows else np.empty((0, self.dim), np.float32)
 
-    def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+    def encode_queries(self, sentences: str | Iterable[str]) -> Float[np.ndarray, "batch dim"]:
         """The same in fp32, whatever the model's precision. Raises `DataError` as `check_query` does.
 
         In bf16 the rows of a product depend on how many there are, in the third decimal: who else asks a server at
@@ -147,10 +149,9 @@ class TrainedModel(EncoderBase):
         return encoding.token_ids(self._token_ids(sentences, check=True)).numpy()
 
     def _token_ids(
-        self, sentences: str | Sequence[str], *, check: bool
+        self, sentences: str | Iterable[str], *, check: bool
     ) -> Int64[np.ndarray, "sentences words"]:
-        # a string is a sequence of strings: each letter would be a sentence
-        several = [sentences] if isinstance(sentences, str) else sentences
+        several = sentences_of(sentences)
         if check:
             for sentence in several:
                 self.check_query(sentence)
@@ -178,7 +179,7 @@ class TrainedModel(EncoderBase):
 
     def encode_regions(
         self,
-        images: ImageSource | Sequence[ImageSource],
+        images: ImageSource | Iterable[ImageSource],
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> RegionFeatures:
@@ -187,7 +188,7 @@ class TrainedModel(EncoderBase):
         Raises `SettingsError` where nothing re-ranks, otherwise as `encode_images`.
         """
         reranker = self.expect_reranker()
-        rows = [reranker.region_features(pixels) for pixels in self._decoded(several(images), progress)]
+        rows = [reranker.region_features(pixels) for pixels in self._decoded(pictures_of(images), progress)]
         if not rows:
             raise DataError("no picture was given to encode")
         return np.concatenate(rows)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from limner.arguments import expect_call
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset
 from limner.errors import DataError, SettingsError
@@ -155,6 +156,7 @@ def calibrate(
     Raises `SettingsError` unless one of `data` and `store` is given, and what `calibrate_store` and
     `limner.inference.calibration.calibrate_run` raise.
     """
+    expect_call(progress)
     if (data is None) == (store is None):
         raise SettingsError("calibrate: expected a dataset or a store, and not both")
     how: dict[str, Any] = {"threshold": threshold, "rerank": rerank, "progress": progress}
@@ -168,7 +170,7 @@ def calibrate(
         write_store_calibration(files, found.calibration)
         return found.calibration
     assert data is not None
-    dataset = (open_dataset(data) if isinstance(data, str) else data).split(split)
+    dataset = open_dataset(data).split(split)
     run = model if isinstance(model, TrainedModel) else load_model(model)
     made = calibrate_run(run, dataset, split, **how)
     told(made, 0)

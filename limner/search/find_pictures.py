@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
+from limner.arguments import PATH, several
 from limner.data.heif import SUFFIXES as HEIF
 from limner.data.heif import has_heif, is_heif
 from limner.data.images import SUFFIXES, browser_type, is_picture_name
@@ -71,7 +72,7 @@ class FoundPictures(NamedTuple):
     """The folders that were given."""
 
 
-def find_pictures(paths: Iterable[str | Path], exclude: Sequence[str] = ()) -> FoundPictures:
+def find_pictures(paths: str | Path | Iterable[str | Path], exclude: Sequence[str] = ()) -> FoundPictures:
     """Find the images of files and folders.
 
     A file is taken whatever its name; a folder is searched, in the order of names, for files with the ending of an
@@ -83,15 +84,11 @@ def find_pictures(paths: Iterable[str | Path], exclude: Sequence[str] = ()) -> F
 
     Raises `DataError` for a path that does not exist, a picture in memory, and when there is no image at all.
     """
-    given = []
-    for path in paths:
-        if not isinstance(path, str | os.PathLike):
-            raise DataError(
-                f"index: paths of pictures were expected, got a {type(path).__name__}; save pictures in memory as "
-                "files, or index what encode_images of a loaded model gives for them (limner index --vectors)"
-            )
-        given.append(Path(path))
-
+    # somebody may have pictures in memory
+    expected = (
+        "index: the path of a picture or folder (save pictures in memory, or see limner index --vectors)"
+    )
+    given = [Path(path) for path in several(paths, PATH, expected)]
     search = _Search()
     folders: list[Folder] = []
     for path in given:

@@ -13,7 +13,7 @@ image_groups (n,)     their identities, integers or text, where there are any
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -65,17 +65,17 @@ class ForeignModel:
         """Raise `SettingsError`: vectors of another model come from that model, which limner has not."""
         self._refuse()
 
-    def encode_images(self, images: ImageSource | Sequence[ImageSource]) -> Float[np.ndarray, "batch dim"]:
+    def encode_images(self, images: ImageSource | Iterable[ImageSource]) -> Float[np.ndarray, "batch dim"]:
         """Raise `SettingsError`, as `encode_pixels` does."""
         self._refuse()
 
     def encode_texts(
-        self, sentences: str | Sequence[str], *, check: bool = True
+        self, sentences: str | Iterable[str], *, check: bool = True
     ) -> Float[np.ndarray, "batch dim"]:
         """Raise `SettingsError`, as `encode_pixels` does."""
         self._refuse()
 
-    def encode_queries(self, sentences: str | Sequence[str]) -> Float[np.ndarray, "batch dim"]:
+    def encode_queries(self, sentences: str | Iterable[str]) -> Float[np.ndarray, "batch dim"]:
         """Raise `SettingsError`, as `encode_pixels` does."""
         self._refuse()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
+from limner.arguments import PATH, expect, expect_call
 from limner.conditions import Condition
 from limner.counted import counted
 from limner.data.readers import open_dataset
@@ -88,7 +89,8 @@ class Store:
         return f"Store({str(self.files.folder)!r}, {counted(len(self), 'pictures')}, model {model})"
 
     def __len__(self) -> int:
-        return len(self.files)
+        # as iteration and search have them: without those that wait for their files
+        return len(self.files.snapshot().vectors)
 
     def __iter__(self) -> Iterator[Item]:
         # one snapshot: images that are added or deleted meanwhile shift nothing
@@ -122,7 +124,7 @@ class Store:
         return self.engine.answer(SearchRequest.parse({"text": text, **options}))
 
     def search_many(
-        self, queries: Iterable[str | Mapping[str, Any]], **options: Unpack[SearchOptions]
+        self, queries: str | Iterable[str | Mapping[str, Any]], **options: Unpack[SearchOptions]
     ) -> list[Answer]:
         """Search for each of many queries: texts, or arguments such as `{"like": KEY}`. Texts are encoded together.
 
@@ -145,6 +147,8 @@ class Store:
 
     def explain(self, text: str, id: str, *, method: WordMethodName = "masked-regression") -> Explanation:
         """Explain an image's score for a text, as `Engine.explain` does; `method` gives words their weights."""
+        expect(text, (str,), "explain: a text")
+        self._expect_key(id)
         return self.engine.explain(text, id, method)
 
     def items(self, *, offset: int = 0, limit: int = 50, where: Where = (), newest: bool = False) -> Items:
@@ -196,19 +200,21 @@ class Store:
 
     def index(
         self,
-        images: Iterable[str | Path],
+        images: str | Path | Iterable[str | Path],
         *,
-        metadata: Mapping[str, Mapping[str, Any]] | None = None,
+        metadata: Mapping[str, Mapping[str, Any]] | str | Path | None = None,
         batch_size: int = 64,
         workers: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> IndexReport:
-        """Add the images of files and folders: see `limner.search.index.index_pictures`."""
+        """Add the images of files and folders: see `index`, which takes the same."""
+        notes = _facts(metadata)
+        expect_call(progress)
         return index_pictures(
             self.engine.encoder,
             self.files,
-            images,
-            metadata=metadata,
+            find_pictures(images),
+            metadata=notes,
             batch_size=batch_size,
             workers=workers,
             progress=progress,
@@ -219,6 +225,7 @@ class Store:
 
         Raises `UnknownPictureError`.
         """
+        self._expect_key(id)
         # by the count: to look first would leave a moment in which another writer deletes it
         if not self.files.delete([id]):
             raise self._unknown(id)
@@ -255,13 +262,24 @@ class Store:
         return store_info(self.engine)
 
     def _stored(self, id: str) -> StoredImage:
+        self._expect_key(id)
         stored = self.files.entry(id)
         if stored is None:
             raise self._unknown(id)
         return stored
 
+    @staticmethod
+    def _expect_key(id: str) -> None:
+        expect(id, (str,), "the key of a picture (`id` of a hit or item)")
+
     def _unknown(self, id: str) -> UnknownPictureError:
-        return UnknownPictureError(f"{self.files.folder}: holds no picture {id[:64]!a}")
+        # a key is no path, and whoever gives one means the picture there
+        place = os.path.abspath(id)  # noqa: PTH100 - as indexing spells it
+        if (there := self.files.snapshot().key_at(place)) is not None:
+            hint = f"; the picture of this path has the key {there!r}"
+        else:
+            hint = ", by this path or key" if os.sep in id else ""
+        return UnknownPictureError(f"{self.files.folder}: holds no picture {id[:200]!a}{hint}")
 
 
 def open_store(
@@ -346,14 +364,10 @@ def index(
     check_arguments(images is not None, data is not None, split is not None, metadata is not None)
     # before the model is loaded: a mistyped source is refused at once
     dataset = None if data is None else open_dataset(data)
-    notes = read_metadata(metadata) if isinstance(metadata, str | Path) else metadata
+    notes = _facts(metadata)
+    expect_call(progress)
     # and a store is not made before there is a picture for it
-    found = None
-    if images is not None:
-        # Any: what is neither is told there
-        given: Any = images
-        several = isinstance(given, Iterable) and not isinstance(given, str | bytes)
-        found = find_pictures(given if several else [given])
+    found = None if images is None else find_pictures(images)
     encoder, files = _with_model(model, store, keep_model)
     if dataset is not None:
         return index_dataset(
@@ -392,6 +406,7 @@ def reindex(
     Identities, capture times and metadata go along. `delete` takes out of the new store what the old one no longer
     holds. The other arguments are those of `index`, the errors those of `limner.search.index.reindex`.
     """
+    expect_call(progress)
     # before the model is loaded: a store that is not there is told at once
     old = store_files(store)
     encoder, files = _with_model(model, new, keep_model)
@@ -411,7 +426,23 @@ def _with_model(
     if isinstance(model, str | Path) and isinstance(store, str | StorePath):
         return open_source(model, store_path(store), keep_model=keep_model)
     encoder = load_source(model) if isinstance(model, str | Path) else model
+    # by one of its names: a protocol asks for all, a reranker's graphs among them
+    if not hasattr(encoder, "encode_images"):
+        expect(model, PATH, "index: a loaded model, a run's folder or the name of a model")
     return encoder, _opened(store, encoder, keep_model)
+
+
+def _facts(metadata: Any) -> Mapping[str, Mapping[str, Any]] | None:
+    """Facts by path, of a file too. Raises `DataError` for anything else."""
+    if isinstance(metadata, str | Path):
+        return read_metadata(metadata)
+    if metadata is not None:
+        expect(metadata, (Mapping,), "metadata: facts by path, or a .csv or .jsonl file,")
+        for path, facts in metadata.items():
+            expect(path, PATH, "metadata: the path of a picture")
+            expect(facts, (Mapping,), f"metadata of {path!a}: a mapping, e.g. {{'place': 'gate'}},")
+    found: Mapping[str, Mapping[str, Any]] | None = metadata
+    return found
 
 
 def _of_pictures(progress: Callable[[int, int], None], what: str, done: int, total: int) -> None:

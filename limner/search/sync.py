@@ -50,6 +50,7 @@ class SyncSettings(Settings):
 
 
 _DAY = 86400.0
+_EMPTY = "is empty"
 
 
 def sync(
@@ -72,7 +73,7 @@ def sync(
     how = how or SyncSettings()
     waited = _waiting(files)
     folders = expect_folders(files)
-    away = {} if how.yes else {one.path: reason for one in folders if (reason := _away(one.path)) is not None}
+    away = {} if how.yes else _seem_away(files, folders)
     there = [one for one in folders if one.path not in away and Path(one.path).is_dir()]
     found = pictures_below(there, only)
     found = found._replace(pictures=[path for path in found.pictures if path not in leave])
@@ -117,10 +118,20 @@ def expect_folders(files: StoreFiles) -> list[Folder]:
     return folders
 
 
+def _seem_away(files: StoreFiles, folders: Sequence[Folder]) -> dict[str, str]:
+    """Folders that seem to be away, with the reason; one that is empty, and of which no picture is known, waits."""
+    away = {one.path: reason for one in folders if (reason := _away(one.path)) is not None}
+    return {
+        path: reason
+        for path, reason in away.items()
+        if reason != _EMPTY or next(_below(files.snapshot(), [path]), None) is not None
+    }
+
+
 def _away(folder: str) -> str | None:
     """The reason to think that a folder's disk is away; None if it is there and holds something."""
     try:
-        return None if any(Path(folder).iterdir()) else "is empty"
+        return None if any(Path(folder).iterdir()) else _EMPTY
     except FileNotFoundError:
         return "is not there"
     except OSError as error:

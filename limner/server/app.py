@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Security
+from fastapi import APIRouter, Depends, FastAPI, Request, Security
 from fastapi.openapi.utils import get_openapi
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
@@ -27,7 +27,7 @@ from limner.server.health import Health, Probe, health_routes
 from limner.server.limits import Bodies, Buckets, RateLimit, Unread
 from limner.server.page import RootPath, page_routes
 from limner.server.pictures import Decoding
-from limner.server.problems import Fault, declared, install_handlers, problem_schema
+from limner.server.problems import Fault, declared, expect_known, install_handlers, problem_schema
 from limner.server.request_log import RequestLog
 from limner.server.routes import Routes, Ruled, Rules
 from limner.server.routes_export import export_routes
@@ -171,9 +171,12 @@ def create_app(
         routes.add([route], Rules(is_open=True, policy=None) if is_page else Rules(is_open=True))
     # for the description only: FastAPI checks dependencies after it has parsed the body, the middleware before
     guarded = [Security(HTTPBearer(auto_error=False))] if needs_token else []
-    for router in (*behind_token, health_routes(health), page_routes(), _forgetting()):
+    # of the page none: its addresses are shared with whatever a mail program adds to them
+    strict = [Depends(expect_known)]
+    for router in (*behind_token, health_routes(health), page := page_routes(), _forgetting()):
         routes.add(router.routes)
-        app.include_router(router, dependencies=guarded if router in behind_token else [])
+        others = guarded if router in behind_token else []
+        app.include_router(router, dependencies=others if router is page else [*strict, *others])
     place = engine.files.folder
     # a store opened by a relative path may be named either way in a message
     secret = {str(place), *([str(place.absolute())] if isinstance(place, Path) else [])}

@@ -1,5 +1,6 @@
 """Errors as `application/problem+json` (RFC 9457), without stack traces and without paths of this machine."""
 
+import difflib
 import json
 import logging
 import re
@@ -129,6 +130,20 @@ def problem(
 def refused(refusal: RefusedError) -> Response:
     """Make the answer for a refusal."""
     return problem(refusal.status, str(refusal), headers=refusal.headers)
+
+
+async def expect_known(request: Request) -> None:
+    """Refuse a parameter in the address that the route has not: a misspelt `limit` would go unheard."""
+    known = [one.alias for one in request.scope["route"].dependant.query_params]
+    faults = []
+    for name in request.query_params.keys() - {*known}:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"known here: {', '.join(known) or 'none'}"
+        faults.append(
+            {"type": "extra_forbidden", "loc": ("query", name), "msg": f"unknown parameter; {hint}"}
+        )
+    if faults:
+        raise RequestValidationError(sorted(faults, key=lambda fault: str(fault["loc"])))
 
 
 def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:

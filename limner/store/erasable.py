@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool
 
+from limner.arguments import PATH, several
 from limner.conditions import Condition
 from limner.errors import SettingsError
 from limner.names import Spelling, same_name
@@ -82,8 +83,8 @@ def chosen_by(
     where: Where,
 ) -> Erasable:
     """Find what `erasable` finds, for the one that writes, so that nothing changes meanwhile."""
-    keys = {ids} if isinstance(ids, str) else set(ids)
-    given = [paths] if isinstance(paths, str | Path) else list(paths)
+    keys = set(several(ids, (str,), "the key of a picture or sentence"))
+    given = several(paths, PATH, "the path of a picture or folder")
     # it would be the current folder: an unset variable of a shell must not erase that
     if "" in map(str, given):
         raise SettingsError("path: expected a picture or a folder, got an empty text")

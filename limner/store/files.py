@@ -299,6 +299,10 @@ class StoreFiles:
         self.held = None
         self.rows.close()
 
+    def waiting(self) -> int:
+        """Number of images whose files are gone: no search finds them."""
+        return sum(row.gone is not None for row in self.read(lambda reading: list(reading.pictures())))
+
     def __len__(self) -> int:
         with self.rows.reading() as reading:
             return reading.state("pictures").rows

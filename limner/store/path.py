@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from limner.arguments import PATH, expect
 from limner.errors import SettingsError, StoreError, StoreTrouble, install_hint
 
 _FAILING = (
@@ -55,6 +56,7 @@ def store_path(given: "str | Path | StorePath") -> StorePath:
 
     Keys and region come from the environment or the files of the AWS tools; AWS_ENDPOINT_URL names another storage.
     """
+    expect(given, (*PATH, StorePath), "a store: its folder or s3://BUCKET/FOLDER")
     text = str(given)
     if "://" not in text:
         return Path(text)

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from limner.errors import DataError, StoreError, StoreTrouble
+from limner.inference.source import STORE_FILE
 from limner.store.entry import PictureRow
 from limner.store.path import cause_of
 from limner.store.rows import SentenceRow
 
-FILE = "store.sqlite"
+FILE = STORE_FILE
 """Name of the file in the store's folder."""
 
 COMMITS = "store.commits"

@@ -1,7 +1,7 @@
 """Checks that a store is whole: its file, every row against its digest, its model, and the pictures' files."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +39,9 @@ BESIDE = ("file", "model", "calibration")
 """Damage that no repair mends."""
 
 STALE = {
-    "missing": "pictures whose file is gone (`limner store delete STORE --missing`)",
+    "missing": "pictures whose file is gone (`limner store sync STORE`, or `limner store delete STORE --missing`)",
+    "copies": "copies that are gone of pictures whose other files are there (`limner store sync STORE`)",
+    "waiting": "pictures that are out of the search, and wait for their files (docs/watch.md)",
     "changed": "pictures whose file has changed since (`limner index` again)",
 }
 """Kinds of changes to files since they were indexed; no damage."""
@@ -100,9 +102,9 @@ def verify(
                 images = [StoredImage.of(row) for row in some if row_digest(row[:-1]) == row.digest]
                 places = [(image, place) for image in images for place in image.places]
                 states = threads.map(lambda one: _state(one[0], one[1], hashes), places)
-                for (_, place), state in zip(places, states, strict=True):
-                    if state is not None:
-                        findings.note(state, place.path)
+                by_path = {place.path: state for (_, place), state in zip(places, states, strict=True)}
+                for image in images:
+                    _note_places(findings, image, {path: by_path[path] for path in image.paths})
                 findings.pictures += len(some)
                 if progress is not None:
                     progress(findings.pictures, max(total, findings.pictures))
@@ -227,6 +229,16 @@ def _check_model(findings: Findings, files: StoreFiles) -> None:
         load_inversion(model.path, model.fingerprint)
     except LimnerError as error:
         findings.note("model", str(error))
+
+
+def _note_places(findings: Findings, image: StoredImage, states: Mapping[str, str | None]) -> None:
+    """Note what has become of the files of an image; one that is gone altogether counts once."""
+    if image.gone is not None or set(states.values()) == {"missing"}:
+        findings.note("missing" if image.gone is None else "waiting", image.path)
+        return
+    for path, state in states.items():
+        if state is not None:
+            findings.note("copies" if state == "missing" else state, path)
 
 
 def _state(entry: StoredImage, place: Place, hashes: bool) -> str | None:

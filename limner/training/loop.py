@@ -23,6 +23,7 @@ from limner.data.records import Dataset
 from limner.errors import CheckpointError, DataError, SettingsError
 from limner.inference.checkpoint import load_into, read_checkpoint
 from limner.inference.precision import pick_precision
+from limner.inference.run_file import expect_free
 from limner.inference.source import RUN_FILE, STATE_FILE
 from limner.models.adapters import remove_adapters
 from limner.models.registry import network_class
@@ -89,6 +90,8 @@ def train(
         raise CheckpointError(
             f"{out}: there is a run in this folder; give --resume to go on, or another folder"
         )
+    if not (out / STATE_FILE).exists():
+        expect_free(out, "the run", resume=resume)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

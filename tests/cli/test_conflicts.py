@@ -53,6 +53,12 @@ def _refusal(*typed: str) -> str | None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
+        (
+            ("x", "--form", "a", "--form", "b"),
+            "--form: is given twice, and one alone counts; leave out the other",
+        ),
+        (("x", "--new", "--no-new"), "--new: is given twice, and one alone counts; leave out the other"),
+        (("x", "--json", "--json"), None),
         ((), "give FILES or --old"),
         (("x",), None),
         (("--old",), None),

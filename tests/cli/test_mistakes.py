@@ -14,7 +14,7 @@ from typing import BinaryIO
 import pytest
 
 import limner as limner_package
-from limner.errors import install_hint
+from limner.errors import SettingsError, install_hint
 from limner.inference.checkpoint import read_checkpoint, write_checkpoint
 from limner.store.files import StoreFiles
 from tests.cli.command import Limner, Result, last_line, refused, sets
@@ -93,6 +93,10 @@ def test_mistakes_with_runs(limner: Limner, toy_run: Path, pictures: Path, tmp_p
         limner("evaluate", toy_run, *data, "--split", "dev"), "no picture in split 'dev'; splits here: train"
     )
     refused(limner("evaluate", toy_run, *data, "--stage", "x"), "no checkpoint of stage 'x'")
+    measured = r"was expected, this is a folder; `limner evaluate RUN"
+    refused(limner("compare", toy_run, toy_run), f"{toy_run}: a file of --per-query {measured}")
+    refused(limner("score", toy_run), f"{toy_run}: an .npz file {measured}")
+    refused(limner("score", toy_run, "--qrels", toy_run), f"{toy_run}: a TREC file {measured}")
     nowhere = tmp_path / "not" / "there.json"
     refused(limner("evaluate", toy_run, *data, "--report", nowhere), "no such folder to write there.json to")
     damaged = shutil.copytree(toy_run, tmp_path / "damaged")
@@ -124,6 +128,17 @@ def test_mistakes_with_stores(
         assert limner("search", store, "red").code == 0
     notes = tmp_path / "notes.txt"
     refused(limner("index", toy_run, tmp_path / "new", pictures, "--metadata", notes), r"\.csv or \.jsonl")
+
+
+def test_a_run_is_not_written_into_a_store(limner: Limner, store: Path, pictures: Path) -> None:
+    before, data = sorted(store.iterdir()), ("--data", f"folder:{pictures}", "--out", store)
+    said = f"{store}: it is the folder of a store; give another one for"
+    refused(limner("train", "dual-path-people", *data), f"{said} the run")
+    refused(limner("ablate", "dual-path-losses", *data), f"{said} the table and its runs")
+    refused(limner("demo", "--out", store), f"{said} the demo")
+    with pytest.raises(SettingsError, match=said):
+        limner_package.train("dual-path-people", f"folder:{pictures}", store)
+    assert sorted(store.iterdir()) == before
 
 
 def test_mistakes_in_queries(limner: Limner, store: Path, pictures: Path, tmp_path: Path) -> None:

@@ -155,10 +155,8 @@ def test_conditions_alone_list_pictures(limner: Limner, store: Path) -> None:
     listed = limner("search", store, "--where", "path~*", "-k", 3, "--cpu")
     assert (listed.code, len(listed.out.splitlines())) == (0, 3)
     assert "pictures that meet the conditions, the newest first" in listed.err
-    assert (
-        len(json.loads(limner("search", store, "--where", "path~*", "-k", 2, "--json", "--cpu").out)["items"])
-        == 2
-    )
+    told = json.loads(limner("search", store, "--where", "path~*", "-k", 2, "--json", "--cpu").out)
+    assert (len(told["hits"]), told["matching"]) == (2, told["total"])
     nothing = limner("search", store, "--where", "identiy=7", "--cpu")
     assert (nothing.code, nothing.out) == (0, "")
     assert "no picture has 'identiy' (is it 'identity'?)" in nothing.err

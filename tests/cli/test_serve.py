@@ -11,10 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from limner.cli.serve import ending_well
 from limner.client import Client
 from limner.errors import ServerError
+from limner.search.store import Store
+from limner.server.app import create_app
+from limner.server.connections import Server
+from limner.server.listening import listen
+from limner.server.settings import ServerSettings
 from limner.server.tokens import add_token, revoke_token
 from tests.cli.command import Limner, refused
+from tests.server.serving import toy_engine
 
 TOKEN = "0123456789abcdef"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -132,3 +139,26 @@ def test_other_commands_do_without() -> None:
         "import limner.cli.main, limner.client, limner"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_before_the_server_listens_to_it_counts(tmp_path: Path, stop: signal.Signals) -> None:
+    """Between the line with the address and uvicorn's own handlers."""
+    settings = ServerSettings()
+    server = Server(create_app(Store(toy_engine(tmp_path)), settings), settings, None)
+
+    def late(*_: object) -> None:
+        server.should_exit = True
+        lost.append(stop)
+
+    lost: list[int] = []
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(10)
+    try:
+        with listen("127.0.0.1", 0) as listening, ending_well(server, lambda: None):
+            signal.raise_signal(stop)
+            server.run(sockets=[listening])
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert not lost

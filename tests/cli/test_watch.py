@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from limner.search.store import open_store
+from limner.store.files import StoreFiles
 from limner.store_reports import SyncReport
 from tests.cli.command import Limner, refused
 from tests.forked import run_python, started
@@ -54,7 +56,73 @@ def test_sync_says_what_changed(limner: Limner, own: Path, pictures: Path, tmp_p
     report = json.loads(limner("store", "sync", own, "--cpu", "--json").out)
     assert SyncReport.model_validate(report).waiting == 1
     third.unlink()
-    assert "2 erased" in limner("store", "sync", own, "--cpu", "--keep", 0).out
+    assert "2 erased" in limner("store", "sync", own, "--cpu", "--kept-days", 0).out
+
+
+def test_pictures_that_wait_are_counted_by_themselves(
+    limner: Limner, own: Path, toy_run: Path, tmp_path: Path
+) -> None:
+    photos = sorted((tmp_path / "photos").glob("*.png"))
+    shutil.copy(photos[3], tmp_path / "photos" / "copy.png")
+    limner("store", "sync", own, "--cpu")
+    waiting, copy, kept = photos[:2], photos[3], photos[4]
+    for path in (*waiting, copy):
+        path.unlink()
+    limner("store", "sync", own, "--cpu")
+    assert limner("store", "info", own).out.startswith(
+        f"{own}: 22 pictures; 2 pictures wait for their files, "
+    )
+    facts = json.loads(limner("store", "info", own, "--json").out)
+    assert (facts["pictures"], facts["waiting"]) == (22, 2)
+    assert (
+        "22 pictures; 2 pictures wait for their files; 0 added"
+        in limner("index", toy_run, own, kept, "--cpu").out
+    )
+    with open_store(own) as opened:
+        assert (len(opened), len(list(opened))) == (22, 22)
+    checked = limner("store", "verify", own)
+    assert checked.out.startswith("stale: pictures that are out of the search, and wait for their files")
+    assert "--missing" not in checked.out
+    # no doubt about those that wait, and none of them is a tenth more
+    kept.unlink()
+    planned = limner("store", "delete", own, "--missing", "--dry-run")
+    assert planned.out.splitlines()[-1] == (
+        f"{own}: would delete 3 of 24 pictures, 2 pictures of them out of the search already"
+    )
+    assert planned.err == ""
+    assert limner("store", "delete", own, "--missing").out.startswith(
+        f"{own}: 3 deleted, 21 left, 2 pictures of"
+    )
+
+
+def test_copies_and_doubts_are_counted_before_a_deletion(limner: Limner, own: Path, tmp_path: Path) -> None:
+    photos = sorted((tmp_path / "photos").glob("*.png"))
+    shutil.copy(photos[5], tmp_path / "photos" / "copy.png")
+    limner("store", "sync", own, "--cpu")
+    for path in photos[3:6]:
+        path.unlink()
+    checked = limner("store", "verify", own).out
+    assert "pictures whose file is gone" in checked
+    assert (
+        "copies that are gone of pictures whose other files are there (`limner store sync STORE`): 1"
+        in checked
+    )
+    said = r"would delete 2 of 24 pictures, and 1 copy of others, but that is more than a tenth"
+    refused(limner("store", "delete", own, "--missing"), said)
+    planned = limner("store", "delete", own, "--missing", "--dry-run")
+    assert re.search(said, planned.err)
+
+
+def test_pictures_that_would_come_back_are_told(limner: Limner, own: Path, tmp_path: Path) -> None:
+    first, second = sorted((tmp_path / "photos").glob("*.png"))[:2]
+    told = f"1 file in folders that the store follows, e.g. {first}: the next look at these"
+    assert told in limner("store", "delete", own, first, "--dry-run").err
+    assert told in limner("store", "delete", own, first).err
+    limner("store", "sync", own, "--cpu")
+    key = StoreFiles.open(own).entries()[str(first)].id
+    assert told in limner("store", "erase", own, "--id", key).err
+    (tmp_path / "photos" / ".limnerignore").write_text(second.name, encoding="utf-8")
+    assert "the next look" not in limner("store", "delete", own, second).err
 
 
 def test_sync_waits_for_a_word_where_a_disk_may_be_away(limner: Limner, own: Path, tmp_path: Path) -> None:
@@ -64,9 +132,10 @@ def test_sync_waits_for_a_word_where_a_disk_may_be_away(limner: Limner, own: Pat
     done = limner("store", "sync", own, "--cpu")
     assert done.out.splitlines()[0] == f"{own}: 5 gone, which stay, 19 unchanged"
     assert "5 of 24 pictures are gone, more than a tenth" in done.err
+    assert done.code == 1
     photos.rename(tmp_path / "away")
     done = limner("store", "sync", own, "--cpu")
-    assert (done.code, done.out) == (0, f"{own}: nothing new, 0 unchanged\n")
+    assert (done.code, done.out) == (1, f"{own}: nothing new, 0 unchanged, 1 folder away\n")
     assert f"{photos} is not there, as if its disk were away" in done.err
     assert limner("store", "sync", own, "--cpu", "--yes").out.startswith(f"{own}: 24 gone")
 
@@ -76,7 +145,7 @@ def test_a_store_without_folders_is_refused(limner: Limner, own: Path, toy_run: 
     assert limner("index", toy_run, tmp_path / "other", one, "--cpu").code == 0
     for command in (("store", "sync"), ("watch",)):
         refused(limner(*command, tmp_path / "other", "--cpu"), "follows no folder; index one with")
-    refused(limner("store", "sync", own, "--keep", -1), "keep")
+    refused(limner("store", "sync", own, "--kept-days", -1), "kept-days")
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

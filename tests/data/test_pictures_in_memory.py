@@ -40,7 +40,7 @@ for call in sys.argv[1:]:
         ([RECORD.format(one) for one in PICTURES], "DataError Record: image is a "),
         (
             [call.format(one) for one in PICTURES for call in INDEX],
-            "DataError index: paths of pictures were expected",
+            "DataError index: the path of a picture or folder (save pictures in memory, or see limner index",
         ),
         (
             [call.format(one) for one in ("Foreign()", *PICTURES) for call in DATA],

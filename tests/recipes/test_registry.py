@@ -247,7 +247,7 @@ def test_later_settings_win_and_may_depend_on_earlier_ones() -> None:
         ("stages.stage-1.losses.ranking=1", "expected an object of the loss's settings"),
         (
             'stages.stage-1.losses.ranking={"margn": 1}',
-            r"unknown setting 'stages\.0\.losses\.ranking\.margn'",
+            r"unknown setting 'stages\.stage-1\.losses\.ranking\.margn'",
         ),
         ("stages.stage-1.losses.instance=null", "a stage needs a loss"),
         ("stages.stage-1.losses.levels={}", "needs levels, which model.system=dual-path does not offer"),
@@ -328,7 +328,7 @@ def test_a_file_names_only_what_is_not_the_default(tmp_path: Path) -> None:
             b'{"name": "x", "sed": 1, "stages": [{"name": "only"}]}',
             "unknown setting 'sed'; did you mean 'seed'",
         ),
-        (b'{"name": "x", "stages": [{"name": "only", "epochs": -1}]}', "setting 'stages.0.epochs'"),
+        (b'{"name": "x", "stages": [{"name": "only", "epochs": -1}]}', "setting 'stages.only.epochs'"),
         (b'{"name": "\\ud800", "stages": [{"name": "only"}]}', "half of a surrogate pair"),
         (
             b'{"name": "x", "stages": [{"name": "only", "losses": [{"kind": "ranking", "margin": NaN}]}]}',

@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,7 +49,7 @@ class FakeEncoder:
         rows = quarters.reshape(len(pixels), -1)[:, : self.dim] + 1
         return unit(rows)
 
-    def encode_images(self, images: ImageSource | Sequence[ImageSource]) -> Rows:
+    def encode_images(self, images: ImageSource | Iterable[ImageSource]) -> Rows:
         assert isinstance(images, list)
         return self.encode_pixels(np.stack([self.prepare_image(image) for image in images]))
 
@@ -63,11 +63,11 @@ class FakeEncoder:
     def unknown_words(self, sentence: str) -> list[str]:
         return [word for word in sentence.split() if word.startswith("zx")]
 
-    def encode_queries(self, sentences: str | Sequence[str]) -> Rows:
+    def encode_queries(self, sentences: str | Iterable[str]) -> Rows:
         return self.encode_texts(sentences)
 
-    def encode_texts(self, sentences: str | Sequence[str], *, check: bool = True) -> Rows:
-        sentences = [sentences] if isinstance(sentences, str) else sentences
+    def encode_texts(self, sentences: str | Iterable[str], *, check: bool = True) -> Rows:
+        sentences = [sentences] if isinstance(sentences, str) else list(sentences)
         rows = np.zeros((len(sentences), self.dim), np.float32)
         for row, sentence in zip(rows, sentences, strict=True):
             for word in sentence.split():

@@ -187,3 +187,22 @@ def test_refused_requests_leave_a_line_too(engine: Engine, tmp_path: Path) -> No
             assert status in (None, answer.status_code)
             assert ("refused" in line) == (answer.status_code >= 400)
             assert "found" not in line or answer.status_code < 400
+
+
+def test_no_route_takes_a_parameter_that_it_has_not(app: FastAPI, routes: set[str]) -> None:
+    """But for the page and FastAPI's own description."""
+    client = TestClient(app, headers={"Content-Type": "application/json"})
+    outside = {"GET /", "HEAD /", "GET /page/{name}", "GET /docs", "GET /openapi.json"}
+    assert outside <= routes
+    for route in sorted(routes):
+        method, path = route.split()
+        answer = client.request(method, re.sub("{.*?}", "x", path), params={"limt": 3})
+        if route not in outside:
+            assert answer.status_code == 422, route
+            assert answer.json()["errors"][0]["loc"] == ["query", "limt"], route
+        else:
+            assert answer.status_code in (200, 404), route
+    told = client.get("/v1/items", params={"limt": 3}).json()["detail"]
+    assert told == "limt: unknown parameter; did you mean 'limit'?"
+    told = client.get("/v1/info", params={"limt": 3}).json()["detail"]
+    assert told == "limt: unknown parameter; known here: none"

@@ -1,6 +1,6 @@
 """Stores from which something is erased, and what is left of it."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +44,8 @@ class Log:
 class Encoder(FakeEncoder):
     """Gives each sentence an embedding that no other has."""
 
-    def encode_texts(self, sentences: str | Sequence[str], *, check: bool = True) -> Rows:
-        several = [sentences] if isinstance(sentences, str) else sentences
+    def encode_texts(self, sentences: str | Iterable[str], *, check: bool = True) -> Rows:
+        several = [sentences] if isinstance(sentences, str) else list(sentences)
         seeds = [list(sentence.encode()) for sentence in several]
         return unit(np.stack([np.random.default_rng(seed).standard_normal(self.dim) for seed in seeds]))
 
