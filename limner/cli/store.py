@@ -1,17 +1,17 @@
 """`limner store`: list, verify, back up, export, repair, compact, change and erase from a search store."""
 
 import os
-import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
+from limner.cli.erasure import held, print_erasure, print_unknown
 from limner.cli.options import Cpu, StoreFolder, device
 from limner.cli.watch import sync_command, waits
 from limner.counted import counted
@@ -228,7 +228,7 @@ def erase_command(
             similar=chosen.similar,
             naming=chosen.naming,
         )
-        _print_unknown(store, planned)
+        print_unknown(store, planned)
         _warn_of_return(opened, _paths_of(chosen.images))
         return planned
     question = f"{store}: erase {counted(count, 'pictures', of=total)} and {counted(sentences, 'sentences')} for good?"
@@ -246,7 +246,7 @@ def erase_command(
             audit=forget,
             progress=progress,
         )
-    _print_erasure(store, report)
+    print_erasure(store, report)
     _warn_of_return(opened, _paths_of(chosen.images))
     return report
 
@@ -313,7 +313,7 @@ def export_command(
     with counting("pictures") as progress:
         report = export_store(store, exported, to, progress=progress)
     out.print(
-        f"{exported}: {_held(report)}, width {report.dim}, "
+        f"{exported}: {held(report)}, width {report.dim}, "
         f"{report.bytes / 1e6:.1f} MB; model {report.fingerprint[:12]}"
     )
     return report
@@ -383,11 +383,11 @@ def _print_repair(store: Path, report: Repair) -> None:
         out.print(f"not repaired: {text}")
     if report.applied:
         again = "; index the folders of this store again" if report.loses else ""
-        out.print(f"{store}: {_held(report)}, {len(report.repaired)} encoded again{again}")
+        out.print(f"{store}: {held(report)}, {len(report.repaired)} encoded again{again}")
     else:
         out.print(
             f"{store}: nothing was changed, since not all can be restored. Put back the store's files from a copy, or "
-            f"repair with --accept-loss, which keeps {_held(report)}, and "
+            f"repair with --accept-loss, which keeps {held(report)}, and "
             "index the folders again"
         )
 
@@ -426,10 +426,6 @@ def _warn_of_return(files: "StoreFiles", paths: Iterable[str]) -> None:
         )
 
 
-def _held(report: Any) -> str:
-    return f"{counted(report.pictures, 'pictures')} and {counted(report.sentences, 'sentences')}"
-
-
 def _erasable_log(file: Path) -> "ErasableLog":
     from limner.server.audit import ErasableLog
 
@@ -442,69 +438,6 @@ def _leftovers(files: "StoreFiles", uploads: Path | None) -> list[Path]:
     from limner.store.uploads import Uploads
 
     return [] if uploads is None else Uploads.of(uploads, files).leftovers(files)
-
-
-def _print_unknown(store: object, report: ErasureReport, shown: int = 20) -> None:
-    for name in report.unknown:
-        out.print(
-            f"{name}: the store holds no such picture or sentence and none below it; it spells paths as indexed"
-        )
-    for condition in report.unmet:
-        out.print(f"{condition}: no picture of the store meets it")
-    for name in report.similar:
-        out.print(f"not erased: {name!r}, which looks like what was named")
-    if (report.unknown or report.unmet) and not (report.found or report.dry_run):
-        out.print(
-            "if an earlier erasure of these failed or was killed, what it had deleted is off the disk now"
-        )
-    if report.naming:
-        more, keys = len(report.naming) - shown, "".join(f" --id {key}" for key in report.naming[:shown])
-        out.print(
-            f"{counted(len(report.naming), 'sentences')} left with an identity that no picture has; this erases "
-            f"them: limner store erase {shlex.quote(str(store))}{keys}"
-            + (f" ({more} more, whose keys --json prints)" if more > 0 else "")
-        )
-
-
-def _print_erasure(store: object, report: ErasureReport) -> None:
-    files = f", {counted(report.uploads, 'files')} of uploads deleted" if report.uploads else ""
-    files += (
-        f", {counted(report.leftovers, 'pictures')} deleted that no row named" if report.leftovers else ""
-    )
-    of_log = f", {counted(report.audit_lines or 0, 'lines')} of the audit log changed"
-    lines = "" if report.audit_lines is None else of_log
-    out.print(
-        f"{store}: {_held(report)} erased, {report.left} left{files}{lines}; what was deleted earlier is gone"
-    )
-    traces = report.traces
-    verdict = "none is left but in sentences that stay" if report.naming else "none is left"
-    verdict = "some are left" if report.found else verdict
-    out.print(
-        f"searched {counted(report.files, 'files')} ({report.bytes / 1e6:.1f} MB) for "
-        f"{counted(traces.searched, 'traces')}, "
-        f"{traces.visible} of which were there before: {verdict}"
-    )
-    if traces.shared or traces.short:
-        out.print(
-            f"not searched for: {traces.shared} that stand in pictures, sentences or settings that stay, "
-            f"{traces.short} that are too short or too plain"
-        )
-    if traces.model:
-        out.print(f"{traces.model} stand in the files of the store's model, which stay as they are")
-    for one in report.found:
-        out.print(f"left in {one.file}: {one.kind} ({one.count})")
-    if report.learnt:
-        out.print(
-            f"the store's model has learnt from {report.learnt} of these pictures: its weights, and eight bytes of the "
-            "digest of each, stay; train again without them and reindex"
-        )
-    elif report.learnt is None and report.pictures:
-        # silence would be read as none
-        out.print(
-            "not known whether the store's model has learnt from these pictures: it is not at hand, is damaged "
-            "(`limner store verify` tells), or does not say"
-        )
-    _print_unknown(store, report)
 
 
 def _named(entries: "Sequence[StoredImage]", paths: Sequence[Path], ids: Sequence[str]) -> list[str]:
