@@ -19,6 +19,10 @@ def test_facts_go_along_and_vectors_are_new(tmp_path: Path) -> None:
     entry = new.entries()[str(pictures[1])]
     assert (entry.taken, entry.metadata) == (datetime(2026, 11, 20, 8, 15, 0, 250_000), {"camera": 3})
     assert vectors_of(new, [entry.id]).shape == (1, 6)
+    # what is no longer told of a picture goes from the new store, too
+    index_pictures(first, old, pictures[:2], metadata={str(pictures[1]): {"camera": None, "taken": None}})
+    assert reindex(old, second, new).updated == 1
+    assert new.entries() == old.entries()
 
 
 def test_files_that_are_gone_are_listed(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_a_row_follows_its_bytes(rounds: list[list[tuple[str, str, str]]], tmp_p
     shutil.rmtree(tmp_path / "store", ignore_errors=True)
     store = made(tmp_path / "store")
     for steps in rounds:
-        put(folder / "a" / "always.png", bytes_of(tmp_path, 5))
+        put(folder / "always.png", bytes_of(tmp_path, 5))
         for step in steps:
             change(folder, step, tmp_path)
         before = {image.sha256: image.id for image in store.images()}
@@ -174,7 +174,7 @@ def test_what_was_told_is_lost_with_nothing_but_its_bytes(
     shutil.rmtree(tmp_path / "store", ignore_errors=True)
     store = made(tmp_path / "store")
     for steps, told in rounds:
-        put(folder / "a" / "always.png", bytes_of(tmp_path, 5))
+        put(folder / "always.png", bytes_of(tmp_path, 5))
         for step in steps:
             change(folder, step, tmp_path)
         before = store.images()
@@ -392,7 +392,7 @@ def test_a_copy_is_a_place_of_its_picture(tmp_path: Path) -> None:
     assert "copies" not in item.model_copy(update={"copies": ()}).model_dump()
     assert verify(store).found == {}
     one.unlink()
-    assert verify(store).found["missing"].example == str(one)
+    assert verify(store).found["copies"].example == str(one)
     # what is shown comes from the file that is left
     with open_unchanged(store.entries()[str(two)]) as file:
         assert file.read() == two.read_bytes()
@@ -583,6 +583,21 @@ def test_two_pictures_that_become_one(tmp_path: Path) -> None:
         put(path, bytes_of(tmp_path, 9))
     assert indexed(store, folder)[0] == IndexReport(updated=1, replaced=1, copies=1)
     assert [image.paths for image in store.images()] == [list(map(str, paths))]
+
+
+def test_bytes_that_replace_a_copy_and_a_picture_are_the_edited_picture(tmp_path: Path) -> None:
+    """Whichever comes first: of the copy's picture another file is left."""
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    for name in "ab":
+        put(folder / f"{name}.png", bytes_of(tmp_path, 4))
+    put(folder / "c.png", bytes_of(tmp_path, 5))
+    indexed(store, folder, {"c.png": "carl"})
+    key = store.entries()[str(folder / "c.png")].id
+    for name in "bc":
+        put(folder / f"{name}.png", bytes_of(tmp_path, 9))
+    assert indexed(store, folder)[0] == IndexReport(unchanged=1, updated=1, copies=1)
+    edited = store.entries()[str(folder / "b.png")]
+    assert (edited.id, edited.identity, len(edited.paths)) == (key, "carl", 2)
 
 
 def test_a_path_through_a_linked_folder_is_another_place(tmp_path: Path) -> None:
