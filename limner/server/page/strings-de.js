@@ -207,7 +207,7 @@ export default {
   "explanation": "Erklärung",
   "facts": "Angaben",
   "viewerTitle": "{rank} · {sureness}",
-  "fileGone": "Die Datei des Bildes ist weg oder wurde geändert, seit es aufgenommen wurde: dies ist das Vorschaubild.",
+  "fileGone": "Die Datei des Bildes ist nicht da (vielleicht fehlt ihr Datenträger) oder wurde geändert, seit es aufgenommen wurde: dies ist das Vorschaubild.",
   "lookingWhy": "Wird erklärt …",
   "noExplanation": "Es gibt keine Erklärung: {why}",
   "whyHint": "was dieses Bild zeigt",

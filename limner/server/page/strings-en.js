@@ -207,7 +207,7 @@ export default {
   "explanation": "Explanation",
   "facts": "Facts",
   "viewerTitle": "{rank} · {sureness}",
-  "fileGone": "The picture's file is gone or was changed since it was indexed: this is its thumbnail.",
+  "fileGone": "The picture's file is not there (its disk may be away), or was changed since it was indexed: this is its thumbnail.",
   "lookingWhy": "Looking why …",
   "noExplanation": "There is no explanation: {why}",
   "whyHint": "what this picture shows",

@@ -207,7 +207,7 @@ export default {
   "explanation": "Giải thích",
   "facts": "Thông tin",
   "viewerTitle": "{rank} · {sureness}",
-  "fileGone": "Tệp ảnh không còn hoặc đã thay đổi từ khi lập chỉ mục: đây là ảnh thu nhỏ.",
+  "fileGone": "Không có tệp ảnh (ổ đĩa của nó có thể chưa được nối), hoặc tệp đã thay đổi từ khi lập chỉ mục: đây là ảnh thu nhỏ.",
   "lookingWhy": "Đang tìm lý do …",
   "noExplanation": "Không có giải thích: {why}",
   "whyHint": "ảnh này cho thấy gì",

@@ -207,7 +207,7 @@ export default {
   "explanation": "解释",
   "facts": "信息",
   "viewerTitle": "{rank} · {sureness}",
-  "fileGone": "图片文件在编入索引后已丢失或更改：这是其缩略图。",
+  "fileGone": "图片文件不在（其磁盘可能未连接），或在编入索引后已更改：这是其缩略图。",
   "lookingWhy": "正在查找原因……",
   "noExplanation": "没有解释：{why}",
   "whyHint": "此图片的内容",

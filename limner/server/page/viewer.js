@@ -128,6 +128,7 @@ async function showLarge(hit) {
   if (!shown) {
     note.textContent = t("fileGone");
     note.hidden = false;
+    byId("actions").querySelector("a")?.remove(); // its full size cannot be had either
     shown = await showPicture(image, "thumbnails", hit.id);
     if (shownId !== hit.id) return;
   }
