@@ -123,6 +123,7 @@ export default {
   "noResults": "Keine Ergebnisse",
   "bestOf": { "one": "{n} Bild", "other": "Die {best} besten von {n} Bildern" },
   "bestPassing": { "one": "{n} Bild kommt durch die Filter ({total} insgesamt)", "other": "Die {best} besten von {n}, die durch die Filter kommen ({total} insgesamt)" },
+  "newestPassing": { "one": "{n} Bild kommt durch die Filter ({total} insgesamt)", "other": "Die {best} neuesten von {n}, die durch die Filter kommen ({total} insgesamt)" },
   "byMarks": { "one": "nach {n} Urteil; was beurteilt ist, steht in der Auswahl", "other": "nach {n} Urteilen; was beurteilt ist, steht in der Auswahl" },
   "embeddingOrder": "Ohne Umsortieren",
   "embeddingOrderTitle": "Die Reihenfolge nach dem Wert allein, bevor das Modell umsortiert; noch einmal gedrückt wieder umsortiert",

@@ -123,6 +123,7 @@ export default {
   "noResults": "No results",
   "bestOf": { "one": "{n} picture", "other": "The {best} best of {n} pictures" },
   "bestPassing": { "one": "{n} picture passes the filters ({total} in all)", "other": "The {best} best of {n} that pass the filters ({total} in all)" },
+  "newestPassing": { "one": "{n} picture passes the filters ({total} in all)", "other": "The {best} newest of {n} that pass the filters ({total} in all)" },
   "byMarks": { "one": "by {n} mark; what is marked is in the shortlist", "other": "by {n} marks; what is marked is in the shortlist" },
   "embeddingOrder": "Without re-ranking",
   "embeddingOrderTitle": "The order by the score alone, before the model’s re-ranking; pressed again, the re-ranked one",

@@ -123,6 +123,7 @@ export default {
   "noResults": "Không có kết quả",
   "bestOf": "{best} ảnh tốt nhất trong {n} ảnh",
   "bestPassing": "{best} ảnh tốt nhất trong {n} ảnh qua bộ lọc (tổng cộng {total})",
+  "newestPassing": "{best} ảnh mới nhất trong {n} ảnh qua bộ lọc (tổng cộng {total})",
   "byMarks": "theo {n} đánh dấu; ảnh đã đánh dấu nằm trong danh sách chọn",
   "embeddingOrder": "Không xếp lại",
   "embeddingOrderTitle": "Thứ tự chỉ theo điểm, trước khi mô hình xếp lại; bấm lần nữa để xếp lại",

@@ -123,6 +123,7 @@ export default {
   "noResults": "没有结果",
   "bestOf": "{n} 张图片中最佳的 {best} 张",
   "bestPassing": "通过筛选的 {n} 张中最佳的 {best} 张（共 {total} 张）",
+  "newestPassing": "通过筛选的 {n} 张中最新的 {best} 张（共 {total} 张）",
   "byMarks": "依据 {n} 个标记；已标记的在候选列表中",
   "embeddingOrder": "不重排",
   "embeddingOrderTitle": "模型重排之前仅按分数的顺序；再按一次恢复重排",
