@@ -156,7 +156,8 @@ def search_command(
         named = read_query_vectors(asked.vectors)
         query = PreparedRequest.parse({**asked.request, "vector": named[0][1]})
 
-    engine = open_store(store, run=run, device=device(cpu)).engine
+    opened = open_store(store, run=run, device=device(cpu))
+    engine = opened.engine
     # now, since a path means nothing without the store
     if asked.like is not None:
         query = query.replace(like=_key(engine, asked.like))
@@ -183,7 +184,7 @@ def search_command(
     if found.absent or (not found.matching and found.total):
         err.print(_known_fields(engine.files, found.absent))
     if asked.sheet is not None:
-        _draw(found, query, asked.truth, asked.sheet)
+        _draw(found, opened, query, asked.truth, asked.sheet)
     return found
 
 
@@ -323,10 +324,11 @@ def _line(hit: Hit) -> str:
     return "  ".join(parts)
 
 
-def _draw(answer: Answer, query: SearchRequest, truth: str | None, sheet: Path) -> None:
+def _draw(answer: Answer, store: "Store", query: SearchRequest, truth: str | None, sheet: Path) -> None:
     from limner.search.contact_sheet import contact_sheet
 
     # a sheet's heading is the text where a text and a picture were searched by together
     heading = query.text or query.image or f"like {query.like}"
     assert isinstance(heading, str | Path)
-    save_sheet(contact_sheet(answer.hits, query=heading, truth=truth, names=True), sheet)
+    drawn = contact_sheet(answer.hits, thumbnail=store.thumbnail, query=heading, truth=truth, names=True)
+    save_sheet(drawn, sheet)

@@ -194,7 +194,7 @@ def _search(store: Store, test: Dataset, folder: Path) -> str:
         hits = store.search(sentence, k=10).hits
         found = next((hit.rank for hit in hits if hit.identity == truth), None)
         sheet = folder / name
-        contact_sheet(hits, query=sentence, truth=truth).save(sheet)
+        contact_sheet(hits, thumbnail=store.thumbnail, query=sentence, truth=truth).save(sheet)
         where = f"found at rank {found}" if found else "not among the first 10"
         if best is None or (found or 11) < best[0]:
             best = found or 11, sentence

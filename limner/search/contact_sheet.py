@@ -1,13 +1,14 @@
 """A contact sheet: the images that a search found, in order, on one page."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
 from limner.data.images import open_rgb
-from limner.errors import ImageError, SettingsError
+from limner.errors import ChangedPictureError, ImageError, SettingsError, UnknownPictureError
 from limner.judgements import Marks
 from limner.wire import Hit
 
@@ -59,6 +60,7 @@ _LEAST_COLUMNS = 3  # the sheet of one image still needs room for its query
 def contact_sheet(
     hits: Sequence[Hit],
     *,
+    thumbnail: Callable[[str], bytes],
     query: str | Path,
     truth: str | None = None,
     marks: Marks | None = None,
@@ -71,8 +73,9 @@ def contact_sheet(
     `names` writes the names of the files there, too. `query` stands on top: a text, wrapped, or a `Path` to an image,
     which is drawn at the left. `truth` is the identity that was sought: frames are green for hits with it, red for hits
     with another and grey for hits without one. Without `truth` all frames are grey. `marks` are somebody's judgements
-    by key, in its place: green for "right", red for "wrong", and a word below. Images are fitted in whole; one that
-    cannot be read becomes an empty tile that says so. Accents are dropped, and scripts other than Latin are drawn as
+    by key, in its place: green for "right", red for "wrong", and a word below. `thumbnail` returns an image by its key,
+    as `Store.thumbnail` does, which needs no file: its disk may be away. Images are fitted in whole; one that cannot be
+    read becomes an empty tile that says so. Accents are dropped, and scripts other than Latin are drawn as
     boxes: Pillow's own font has no more.
 
     Raises `SettingsError` for less than 1 column or tiles below 48 pixels.
@@ -100,7 +103,7 @@ def contact_sheet(
         left = MARGIN + place % across * (tile + GAP)
         upper = top + place // across * (tile + below + GAP)
         said = _judged(hit, truth, marks)
-        sheet.paste(_framed(hit.path, tile, _FRAMES.get(said, NEUTRAL)), (left, upper))
+        sheet.paste(_framed(partial(thumbnail, hit.id), tile, _FRAMES.get(said, NEUTRAL)), (left, upper))
         _caption(draw, hit, said, (left, upper + tile), tile)
         if names and (lines := wrap(hit.name, _font(_TEXT_SIZE), tile, 1)):
             draw.text((left, upper + tile + CAPTION), lines[0], fill=_FAINT, font=_font(_TEXT_SIZE))
@@ -148,16 +151,15 @@ def _header(query: str | Path, said: str, width: int, tile: int) -> Image.Image:
     return header
 
 
-def _framed(path: Path | None, tile: int, colour: tuple[int, int, int]) -> Image.Image:
+def _framed(picture: Path | Callable[[], bytes], tile: int, colour: tuple[int, int, int]) -> Image.Image:
     frame = Image.new("RGB", (tile, tile), colour)
     inner = tile - 2 * FRAME
     mat = Image.new("RGB", (inner, inner), _MAT)
     try:
-        if path is None:  # of a server, which tells no paths
-            raise ImageError("no path")
         # a JPEG is decoded near the size it is drawn in: 1920 × 1080 at 133 images/s in place of 61 (Pillow's draft)
-        picture = open_rgb(path, short_side=inner, shown=True)
-    except ImageError:
+        source = picture if isinstance(picture, Path) else picture()
+        fitted = _fit(open_rgb(source, short_side=inner, shown=True), inner)
+    except (ImageError, ChangedPictureError, UnknownPictureError):
         draw = ImageDraw.Draw(mat)
         draw.multiline_text(
             (inner / 2, inner / 2),
@@ -168,7 +170,6 @@ def _framed(path: Path | None, tile: int, colour: tuple[int, int, int]) -> Image
             align="center",
         )
     else:
-        fitted = _fit(picture, inner)
         mat.paste(fitted, ((inner - fitted.width) // 2, (inner - fitted.height) // 2))
     frame.paste(mat, (FRAME, FRAME))
     return frame

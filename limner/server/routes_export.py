@@ -17,6 +17,7 @@ from limner.requests import Whole
 from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
 from limner.search.judgement_files import as_csv, as_json, as_qrels, as_queries, as_zip, file_name, query_name
+from limner.search.store import Store
 from limner.search.store_info import system_of
 from limner.server.access import token_name
 from limner.server.answer_forms import for_clients
@@ -218,13 +219,13 @@ def _items(snapshot: Snapshot, keys: Sequence[str]) -> list[Item]:
 
 def _file(form: ExportForm, judged: Judgements, engine: Engine, snapshot: Snapshot, *, keep: bool) -> bytes:
     if form == "sheet":
-        return _sheet(judged.searches[0], snapshot)
+        return _sheet(judged.searches[0], engine, snapshot)
     if form == "zip":
         return as_zip(
             judged,
             _pictures(engine, judged, keep=keep),
             {
-                f"sheet-{number:03}": _sheet(search, snapshot)
+                f"sheet-{number:03}": _sheet(search, engine, snapshot)
                 for number, search in enumerate(judged.searches, start=1)
             },
         )
@@ -246,7 +247,7 @@ def _pictures(engine: Engine, judged: Judgements, *, keep: bool) -> dict[str, by
     return made
 
 
-def _sheet(search: JudgedSearch, snapshot: Snapshot) -> bytes:
+def _sheet(search: JudgedSearch, engine: Engine, snapshot: Snapshot) -> bytes:
     items = _items(snapshot, [one.id for one in search.pictures])
     hits = [
         Hit(
@@ -261,7 +262,7 @@ def _sheet(search: JudgedSearch, snapshot: Snapshot) -> bytes:
     ]
     marks = {one.id: one.mark for one in search.pictures if one.mark is not None}
     file = io.BytesIO()
-    contact_sheet(hits, query=search.text or "Pictures like one of somebody's own", marks=marks).save(
-        file, "JPEG", quality=90
-    )
+    heading = search.text or "Pictures like one of somebody's own"
+    sheet = contact_sheet(hits, thumbnail=Store(engine).thumbnail, query=heading, marks=marks)
+    sheet.save(file, "JPEG", quality=90)
     return file.getvalue()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from limner.errors import SettingsError
+from limner.errors import ChangedPictureError, SettingsError
 from limner.search.contact_sheet import CAPTION, FALSE, FRAME, GAP, MARGIN, NAME, NEUTRAL, TRUE, contact_sheet
 from limner.wire import Hit
 from tests.search.fake import hit_of
@@ -28,6 +28,19 @@ def hits_of(path: Path, identities: list[str | None]) -> list[Hit]:
     ]
 
 
+def sheet_of(hits: list[Hit], **options: Any) -> Image.Image:
+    """A sheet of hits whose thumbnails are their files."""
+    paths = {hit.id: hit.path for hit in hits}
+
+    def thumbnail(key: str) -> bytes:
+        path = paths[key]
+        if path is None or not path.exists():
+            raise ChangedPictureError("gone")
+        return path.read_bytes()
+
+    return contact_sheet(hits, thumbnail=thumbnail, **options)
+
+
 def corner(sheet: Image.Image, place: int, count: int, columns: int) -> tuple[int, int]:
     """Where a tile begins, counted from the lower edge, since the header's height depends on the query."""
     rows = -(-count // columns)
@@ -39,8 +52,8 @@ def corner(sheet: Image.Image, place: int, count: int, columns: int) -> tuple[in
 def test_frames_say_what_is_true(wide: Path) -> None:
     identities = ["7", "8", None, "7", "9"]
     hits = hits_of(wide, identities)
-    known = contact_sheet(hits, query="a coat", truth="7", columns=3, tile=TILE)
-    unknown = contact_sheet(hits, query="a coat", columns=3, tile=TILE)
+    known = sheet_of(hits, query="a coat", truth="7", columns=3, tile=TILE)
+    unknown = sheet_of(hits, query="a coat", columns=3, tile=TILE)
     assert known.width == 2 * MARGIN + 3 * TILE + 2 * GAP
     for place, colour in enumerate([TRUE, FALSE, NEUTRAL, TRUE, FALSE]):
         left, top = corner(known, place, 5, 3)
@@ -52,7 +65,7 @@ def test_frames_say_what_is_true(wide: Path) -> None:
 
 
 def test_pictures_keep_their_proportions(wide: Path) -> None:
-    sheet = contact_sheet(hits_of(wide, [None]), query="a coat", columns=3, tile=TILE)
+    sheet = sheet_of(hits_of(wide, [None]), query="a coat", columns=3, tile=TILE)
     left, top = corner(sheet, 0, 1, 3)
     pixels = np.asarray(sheet)[top : top + TILE, left : left + TILE]
     rows, columns = np.nonzero((pixels == BLUE).all(axis=2))
@@ -64,7 +77,7 @@ def test_pictures_keep_their_proportions(wide: Path) -> None:
 def test_a_picture_that_cannot_be_read_has_its_tile(tmp_path: Path, wide: Path) -> None:
     (tmp_path / "broken.jpg").write_bytes(b"no picture")
     hits = [*hits_of(tmp_path / "missing.jpg", ["7"]), *hits_of(tmp_path / "broken.jpg", [None])]
-    sheet = contact_sheet(hits, query="a coat", truth="7", tile=TILE)
+    sheet = sheet_of(hits, query="a coat", truth="7", tile=TILE)
     assert sheet.getpixel(corner(sheet, 0, 2, 3)) == TRUE
     assert sheet.getpixel(corner(sheet, 1, 2, 3)) == NEUTRAL
     assert len(sheet.crop((*corner(sheet, 0, 2, 3), MARGIN + TILE, sheet.height)).getcolors(10_000) or []) > 5
@@ -72,7 +85,7 @@ def test_a_picture_that_cannot_be_read_has_its_tile(tmp_path: Path, wide: Path) 
 
 def test_ranks_and_scores_are_drawn(wide: Path) -> None:
     first, second = hits_of(wide, [None]), [hit_of(wide, score=0.123)]
-    one, other = (contact_sheet(hits, query="a coat", columns=3, tile=TILE) for hits in (first, second))
+    one, other = (sheet_of(hits, query="a coat", columns=3, tile=TILE) for hits in (first, second))
     left, top = corner(one, 0, 1, 3)
     difference = np.nonzero((np.asarray(one) != np.asarray(other)).any(axis=2))
     assert difference[0].min() >= top + TILE
@@ -81,27 +94,27 @@ def test_ranks_and_scores_are_drawn(wide: Path) -> None:
 
 def test_a_long_query_makes_a_taller_sheet(wide: Path) -> None:
     hits = hits_of(wide, [None] * 3)
-    short = contact_sheet(hits, query="a coat", tile=TILE)
-    long = contact_sheet(hits, query="a coat of many colours " * 5, tile=TILE)
-    endless = contact_sheet(hits, query="a coat of many colours " * 5000, tile=TILE)
+    short = sheet_of(hits, query="a coat", tile=TILE)
+    long = sheet_of(hits, query="a coat of many colours " * 5, tile=TILE)
+    endless = sheet_of(hits, query="a coat of many colours " * 5000, tile=TILE)
     assert short.height < long.height <= endless.height < short.height + 300
     assert short.width == long.width == endless.width
 
 
 def test_a_picture_as_query_stands_at_the_left(wide: Path) -> None:
-    sheet = contact_sheet(hits_of(wide, [None]), query=wide, tile=TILE)
+    sheet = sheet_of(hits_of(wide, [None]), query=wide, tile=TILE)
     assert sheet.getpixel((MARGIN, MARGIN)) == NEUTRAL
     assert sheet.getpixel((MARGIN + TILE // 2, MARGIN + TILE // 2)) == BLUE
 
 
 def test_no_hits_and_no_words(wide: Path) -> None:
-    assert contact_sheet([], query="", tile=TILE).height > 2 * MARGIN
+    assert sheet_of([], query="", tile=TILE).height > 2 * MARGIN
 
 
 @pytest.mark.parametrize(("columns", "tile"), [(0, 200), (5, 10)])
 def test_sizes_that_make_no_sheet_are_refused(columns: int, tile: int) -> None:
     with pytest.raises(SettingsError, match="at least 1 column"):
-        contact_sheet([], query="a", columns=columns, tile=tile)
+        sheet_of([], query="a", columns=columns, tile=tile)
 
 
 def test_names_and_probabilities_are_written_below(wide: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +128,7 @@ def test_names_and_probabilities_are_written_below(wide: Path, monkeypatch: pyte
     monkeypatch.setattr(ImageDraw.ImageDraw, "text", seen)
     (hit,) = hits_of(wide, [None])
     sheets = [
-        contact_sheet([hit.model_copy(update={"probability": sure})], query="a coat", names=names)
+        sheet_of([hit.model_copy(update={"probability": sure})], query="a coat", names=names)
         for sure, names in ((None, False), (0.87, True))
     ]
     assert written[-4:] == [

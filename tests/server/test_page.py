@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.server.browsing import (
+    CARDS,
     CHROMIUM,
     JSON,
     TEXT,
@@ -90,6 +91,52 @@ def test_filters_of_the_stores_fields(page: "Page") -> None:
     wait_for_results(page, api(page, "/v1/search", asked))
     asked = searched(page, lambda: page.click("#active button"))
     assert asked["where"] == []
+
+
+def test_filters_alone_list_what_passes_the_newest_first(page: "Page") -> None:
+    def passing(condition: str) -> JSON:
+        return {"hits": api(page, f"/v1/items?newest=true&where={condition}")["items"]}
+
+    of_camera = passing("camera%3D1")
+    page.goto("/")
+    page.wait_for_selector(".welcome")
+    page.click("#filters-toggle")
+    page.click(".chip:has(input[name=camera][value='1'])")
+    wait_for_results(page, of_camera)
+    assert page.inner_text("#status") == "The 4 newest of 4 that pass the filters (8 in all)"
+    assert page.locator(".welcome").count() == page.locator(".rank").count() == 0
+    page.reload()
+    wait_for_results(page, of_camera)
+    # marks and groups are of a search
+    assert not page.is_visible(".judge >> nth=0")
+    assert not page.is_visible("#group")
+    page.press(f"{CARDS} .open >> nth=0", "y")
+    page.press(f"{CARDS} .open >> nth=0", "c")
+    assert page.locator("[aria-pressed=true], [data-marked=right]").count() == 0
+    open_first(page)
+    assert page.inner_text("#viewer-title") == of_camera["hits"][0]["name"]
+    assert "Score" not in page.inner_text("#facts")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function(f"() => location.hash.includes('{of_camera['hits'][1]['id']}')")
+    page.keyboard.press("Escape")
+    page.fill("#text", TEXT)
+    asked = searched(page, lambda: page.press("#text", "Enter"))
+    wait_for_results(page, api(page, "/v1/search", asked))
+    assert page.is_visible("#group")
+    page.fill("#text", "")
+    page.press("#text", "Enter")
+    wait_for_results(page, of_camera)
+    page.go_back()
+    wait_for_results(page, api(page, "/v1/search", asked))
+    page.go_back()
+    wait_for_results(page, of_camera)
+    page.goto("about:blank")
+    page.goto("/#before=2026-11-12T08:00")
+    wait_for_results(page, passing("taken<2026-11-12T08:00"))
+    assert page.locator(CARDS).count() == 2
+    page.click("#active button")
+    page.wait_for_selector(".welcome")
+    assert page.locator(CARDS).count() == 0
 
 
 def test_a_typed_condition(page: "Page") -> None:

@@ -173,6 +173,17 @@ def test_a_search_cancels_the_part_that_is_awaited(page: "Page") -> None:
     assert shown(page) == whole(page, text="a yellow hat", k=20)
 
 
+def test_filters_alone_list_all_that_passes(page: "Page") -> None:
+    passing = [one["id"] for one in api(page, "/v1/items?newest=true&limit=500&where=camera%3D2")["items"]]
+    page.goto("/#where=camera%3D2")
+    assert shown(page) == passing[:20]
+    assert page.inner_text("#status") == "The 20 newest of 75 that pass the filters (150 in all)"
+    scroll_on(page, len(passing))
+    assert shown(page) == passing
+    assert page.inner_text("#list-end") == "That is all: 75 results."
+    assert page.is_hidden("#more")
+
+
 def test_a_list_is_read_anew_where_the_store_has_changed(page: "Page") -> None:
     search(page)
     ids = shown(page)

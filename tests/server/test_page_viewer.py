@@ -184,11 +184,15 @@ def test_steps_that_read_words_without_places(page: "Page") -> None:
     assert page.locator("#overlay > *").count() == 0
 
 
-def test_a_picture_that_changed_since_it_was_indexed(page: "Page") -> None:
-    refuse(page, "images/*", 409, "Changed.")
+def test_a_picture_whose_file_is_away_or_has_changed(page: "Page") -> None:
+    refuse(page, "images/*", 410, "Gone.")
     search(page)
     open_first(page)
-    assert "this is its thumbnail" in page.inner_text("#viewer-note")
+    page.wait_for_selector("#viewer-note:visible")
+    said = page.inner_text("#viewer-note")
+    assert "its disk may be away" in said
+    assert "this is its thumbnail" in said
+    assert page.locator("#actions a").count() == 0
     page.wait_for_function("() => document.querySelector('.picture img').naturalWidth > 0")
 
 

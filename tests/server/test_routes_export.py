@@ -112,6 +112,12 @@ def test_trec(client: TestClient, engine: Engine) -> None:
     assert "marked right" in problem(client.post("/v1/export", json=nothing), 409)["detail"]
 
 
+def test_a_contact_sheet_needs_no_file(client: TestClient, engine: Engine, tmp_path: Path) -> None:
+    sheet = exported(client, "sheet", searches(engine))
+    (tmp_path / HOME).rename(tmp_path / "away")
+    assert exported(client, "sheet", searches(engine)) == sheet
+
+
 def test_a_contact_sheet_has_frames_by_marks(client: TestClient, engine: Engine) -> None:
     with Image.open(io.BytesIO(exported(client, "sheet", searches(engine)))) as sheet:
         pixels = np.asarray(sheet.convert("RGB")).astype(int)

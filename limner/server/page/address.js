@@ -78,7 +78,15 @@ export const sameSearch = (one, other) =>
 /** The same, whichever of the two orders is shown. */
 export const sameQuestion = (one, other) => sameSearch({ ...one, plain: false }, { ...other, plain: false });
 
-export const asksSomething = (state) => Boolean(state.text || state.like || pictures.has(state.picture));
+/** Whether pictures are ranked, by words or a picture. */
+export const ranks = (state) => Boolean(state.text || state.like || pictures.has(state.picture));
+
+export const isFiltered = (state) => state.where.length > 0 || Boolean(state.after || state.before);
+
+/** Whether filters alone list the pictures that pass them. */
+export const lists = (state) => isFiltered(state) && !ranks(state);
+
+export const asksSomething = (state) => ranks(state) || lists(state);
 
 /** Puts a picture into memory; returns its key. */
 export function keepPicture(picture) {

@@ -7,6 +7,7 @@ import {
   keepPicture,
   keptPicture,
   keptPlace,
+  ranks,
   readAddress,
   sameQuestion,
   sameSearch,
@@ -98,7 +99,7 @@ async function refresh({ again = false, unsent = false } = {}) {
   const fresh = again || !shown || !sameSearch(state, shown);
   fillForm(state, { unsent: unsent || !fresh });
   fillFilters(state);
-  const subject = state.text || (asksSomething(state) ? t("likeAPicture") : "");
+  const subject = state.text || (ranks(state) ? t("likeAPicture") : state.where.join(", "));
   document.title = subject ? `${subject} · limner` : "limner";
   showRanks(state.ranks);
   sayChoices(state);
@@ -119,7 +120,7 @@ async function find() {
   const late = setTimeout(wait, PATIENCE);
   try {
     if (!store) await loadStore(question.signal);
-    if (asked.view === "many") showMany();
+    if (asked.view === "many") (clearPage(), openMany());
     else if (!asksSomething(asked)) await showWelcome(asked, question.signal);
     else {
       const found = await searchWithMarks(asked, question.signal);
@@ -146,7 +147,7 @@ async function find() {
 async function searchWithMarks(asked, signal) {
   const first = () => {
     list = { body: bodyOf(asked), going: null };
-    return firstHits(list.body, asked.k, store.max_k, signal);
+    return firstHits(list.body, asked.k, store, signal);
   };
   try {
     return await first();
@@ -158,14 +159,6 @@ async function searchWithMarks(asked, signal) {
     say(t("markedGone", { n: gone.length }));
     return first();
   }
-}
-
-function showMany() {
-  answer = null;
-  clearHits();
-  hideBench();
-  closeViewer();
-  openMany();
 }
 
 function wait() {
@@ -221,7 +214,7 @@ async function addPart({ body, question }) {
   const before = answer.hits.length;
   byId("more-told").textContent = "";
   try {
-    const found = await goOn(answer, body, before + PART, store.max_k, question.signal);
+    const found = await goOn(answer, body, before + PART, store, question.signal);
     if (question.signal.aborted) return false;
     answer = found;
     if (found.renewed) {
@@ -279,7 +272,7 @@ const byText = (text) => go({ text, like: "", picture: "" });
 async function showWelcome(asked, signal) {
   answer = null;
   hideBench();
-  const pictures = await somePictures(store, asked.where, signal);
+  const pictures = await somePictures(store, signal);
   signal.throwIfAborted();
   document.body.dataset.state = "idle";
   clearHits();
@@ -366,6 +359,7 @@ function afterMark(id) {
 const hitOf = (id) => answer.hits.find((one) => one.id === id) || { id, ...judged(state)[id] };
 
 function mark(hit, name) {
+  if (!ranks(state)) return; // a mark is of a search
   const now = setMark(state, hit, name);
   const told = MARKS.find((one) => one.mark === now)?.told ?? "unmarked";
   say(t(told, { picture: hit.name }));
@@ -373,7 +367,7 @@ function mark(hit, name) {
 }
 
 function compare() {
-  if (answer) openCompare(answer, state.text, judged(state), store.sentences > 0);
+  if (answer && ranks(state)) openCompare(answer, state.text, judged(state), store.sentences > 0);
 }
 
 function takeBack() {
@@ -399,6 +393,7 @@ startResults({
   onSimilar: similar,
   onMark: (id, name) => mark(hitOf(id), name),
   onCompare: (id) => {
+    if (!ranks(state)) return;
     if (!choose(id)) say(t("compareMost"));
     else say(t(isChosen(id) ? "compareChosen" : "compareLeft", { picture: hitOf(id).name }));
   },

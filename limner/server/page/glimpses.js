@@ -4,16 +4,14 @@ import { keptPicture } from "./address.js";
 import { item, items, sentences } from "./api.js";
 
 const STARTS = 12; // pictures of the store on the first visit
-const PASSING = 60; // newest pictures that pass the filters, where nothing else is asked
 const DESCRIBING = 3; // sentences beside the pictures that are like one
 
-/** Some pictures of the store that meet the conditions; none where they cannot be had. */
-export async function somePictures(store, where, signal) {
+/** Some pictures of the store; none where they cannot be had. */
+export async function somePictures(store, signal) {
   if (!store.pictures) return [];
   const offset = Math.floor(Math.random() * Math.max(0, store.pictures - STARTS));
-  const asked = where.length ? items(0, PASSING, where, signal, true) : items(offset, STARTS, where, signal);
   try {
-    return (await asked).items;
+    return (await items(offset, STARTS, [], signal)).items;
   } catch (error) {
     if (error.name === "AbortError" || error.status === 401) throw error;
     return []; // the page works without them

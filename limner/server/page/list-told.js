@@ -1,6 +1,6 @@
 // What the page tells about a list: how many results there are, and what can be done with it.
 
-import { keptPicture } from "./address.js";
+import { isFiltered, keptPicture, lists } from "./address.js";
 import { byId } from "./elements.js";
 import { follow } from "./following.js";
 import { t } from "./language.js";
@@ -22,8 +22,8 @@ export function sayStore(store) {
 export function sayList({ hits, matching, total, complete }, asked, body, store) {
   const number = hits.length;
   const left = Object.keys(body.marks ?? {}).length;
-  const filtered = asked.where.length > 0 || Boolean(asked.after || asked.before);
-  const best = t(filtered ? "bestPassing" : "bestOf", { n: matching, best: number, total });
+  const key = lists(asked) ? "newestPassing" : isFiltered(asked) ? "bestPassing" : "bestOf";
+  const best = t(key, { n: matching, best: number, total });
   // Only where a reranker has ordered this answer, or would have: not for marks and pictures.
   const alone = asked.text && !asked.like && !keptPicture(asked.picture) && !left;
   const plain = alone && asked.plain && store.reranks;
@@ -42,8 +42,10 @@ export function hideList() {
   for (const id of ["more", "list-end", "ranks", "embedding-order"]) byId(id).hidden = true;
 }
 
-/** How the list is shown: with the ranks of before re-ranking, in the order of the embeddings. */
-export function sayChoices({ ranks, plain }) {
+/** How the list is shown: by the filters alone, with the ranks of before re-ranking, in the order of the embeddings. */
+export function sayChoices(state) {
+  const { ranks, plain } = state;
+  document.body.toggleAttribute("data-listed", lists(state));
   byId("ranks").setAttribute("aria-pressed", ranks);
   byId("embedding-order").setAttribute("aria-pressed", plain);
 }

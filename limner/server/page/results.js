@@ -138,6 +138,7 @@ export const setStopAt = (id) => setStop(cardOf(id));
 export function sureness(hit) {
   if (hit.probability != null) return { label: t("match", { share: percent(hit.probability) }), share: hit.probability };
   if (hit.confidence != null) return { label: t("sure", { share: percent(hit.confidence) }), share: hit.confidence };
+  if (hit.score == null) return { label: "", share: null };
   return { label: t("score", { score: decimal(hit.score, 3) }), share: null };
 }
 
@@ -163,14 +164,14 @@ function card(hit, answer) {
       "button",
       { type: "button", class: "open", tabindex: "-1" },
       frame,
-      h(
-        "span",
-        { class: "line" },
-        h("span", { class: "rank" }, count(hit.rank)),
-        h("strong", {}, label),
-        share !== null &&
-          h("span", { class: "score", title: t("scoreTitle") }, decimal(hit.score, 2)),
-      ),
+      hit.rank != null &&
+        h(
+          "span",
+          { class: "line" },
+          h("span", { class: "rank" }, count(hit.rank)),
+          h("strong", {}, label),
+          share !== null && h("span", { class: "score", title: t("scoreTitle") }, decimal(hit.score, 2)),
+        ),
       share !== null && meter,
       rankBefore(hit, answer),
       h("span", { class: "known", dir: "auto" }, [factsOf(hit), hit.path && fileOf(hit)].filter(Boolean).join("\u00a0· ") || hit.name),

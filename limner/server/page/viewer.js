@@ -6,7 +6,7 @@ import { markButtons } from "./bench.js";
 import { deletion } from "./changes.js";
 import { beside } from "./conditions.js";
 import { byId, h, icon, spelled } from "./elements.js";
-import { alternativeText } from "./facts.js";
+import { alternativeText, fileOf } from "./facts.js";
 import { conditionFor } from "./filters.js";
 import { clock, count, decimal, percent, t } from "./language.js";
 import { markOfKey } from "./marks.js";
@@ -58,7 +58,7 @@ export function openViewer({ hits, complete }, place, text, known) {
   if (!dialog.open) dialog.showModal();
   if (!changes) return;
   endPart();
-  byId("viewer-title").textContent = t("viewerTitle", { rank: hit.rank, sureness: sureness(hit).label });
+  byId("viewer-title").textContent = hit.rank == null ? fileOf(hit) : t("viewerTitle", { rank: hit.rank, sureness: sureness(hit).label });
   byId("facts").replaceChildren(...factRows(hit, doing.onWhere));
   byId("actions").replaceChildren(...actions(hit));
   showLarge(hit);
@@ -128,6 +128,7 @@ async function showLarge(hit) {
   if (!shown) {
     note.textContent = t("fileGone");
     note.hidden = false;
+    byId("actions").querySelector("a")?.remove(); // its full size cannot be had either
     shown = await showPicture(image, "thumbnails", hit.id);
     if (shownId !== hit.id) return;
   }
@@ -214,7 +215,7 @@ export function factRows(hit, onWhere = null) {
   if (hit.probability != null) known.push(row(t("probability"), percent(hit.probability, 1)));
   if (hit.confidence != null)
     known.push(row(t("confidence"), percent(hit.confidence, 1)));
-  known.push(row(t("scoreFact"), decimal(hit.score, 4)));
+  if (hit.score != null) known.push(row(t("scoreFact"), decimal(hit.score, 4)));
   if (hit.rank_before != null) known.push(row(t("rankBeforeFact"), count(hit.rank_before)));
   if (hit.identity != null) known.push(row(t("identity"), hit.identity, conditionFor("identity", hit.identity)));
   if (hit.group != null)
