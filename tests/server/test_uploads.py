@@ -157,6 +157,56 @@ def test_an_upload_takes_nothing_from_a_picture_whose_disk_is_away(engine: Engin
     assert engine.files.entries()[str(tmp_path / "moved" / Path(added.path).name)].id == added.id
 
 
+def test_a_change_while_the_store_is_away_leaves_nothing(engine: Engine, tmp_path: Path) -> None:
+    changes, files = Changes(engine, tmp_path / "uploads"), engine.files
+    store, away = Path(str(files.folder)), tmp_path / "away"
+    content = draw(tmp_path / "a.png", 99).read_bytes()
+    store.rename(away)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="the folder is gone"):
+            changes.add(content, "a.png", {})
+        # what is moved back would land in a folder of this name
+        assert not store.exists()
+        with pytest.raises(StoreError, match="the folder is gone"):
+            files.lock.check()
+    # a folder on which no disk is mounted
+    store.mkdir()
+    with pytest.raises(StoreError):
+        changes.add(content, "a.png", {})
+    assert added_to(tmp_path / "uploads") == []
+    shutil.rmtree(store)
+    away.rename(store)
+    changes.delete(changes.add(content, "a.png", {}).id)
+    assert len(files) == COUNT
+
+
+def test_what_a_change_left_when_the_store_went_is_removed_later(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads, store = tmp_path / "uploads", Path(str(engine.files.folder))
+    changes, content = Changes(engine, uploads), draw(tmp_path / "a.png", 99).read_bytes()
+
+    def goes(*given: object, **named: object) -> None:
+        store.rename(tmp_path / "moved")
+        raise StoreError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("limner.server.uploads.index_pictures", goes)
+        with pytest.raises(StoreError, match="gone"):
+            changes.add(content, "a.png", {})
+    assert len(added_to(uploads)) == 2
+    # as docs/server.md says to do of a store that has moved
+    (uploads / ".limner-uploads").unlink()
+    moved = Engine(type(engine.files).open(tmp_path / "moved"), engine.encoder)
+    other = uploads / f"{'0a' * 32}.png"
+    other.write_bytes(content)
+    with pytest.raises(SettingsError, match=f"no picture of the store is {other.name}"):
+        Changes(moved, uploads)
+    other.unlink()
+    Changes(moved, uploads)
+    assert added_to(uploads) == []
+
+
 def test_names_of_pictures(tmp_path: Path) -> None:
     folder, name = tmp_path / "uploads", f"{'0a' * 32}.png"
     assert shown_name(str(folder / name), {"name": "a.png"}, folder) == "a.png"
