@@ -60,6 +60,8 @@ def _synced(store: Any, cpu: bool, **values: Any) -> "tuple[Store, SyncReport]":
     with counting("pictures") as progress:
         report = sync(opened.engine.encoder, opened.files, how, progress=progress)
     _tell(str(store), report)
+    for line in report.standing.values():
+        err.print(line)
     return opened, report
 
 
@@ -104,10 +106,6 @@ def tell_line(told: SyncReport | str) -> None:
 def _tell(beginning: str, report: SyncReport) -> None:
     for path, reason in report.skipped[:_SHOWN]:
         err.print(f"skipped {path}: {reason}")
-    for folder, reason in report.away:
-        err.print(
-            f"{folder} {reason}, as if its disk were away: its pictures stay (--yes if they are gone for good)"
-        )
     told = {
         "added": report.added,
         "updated": report.updated,
@@ -127,8 +125,3 @@ def _tell(beginning: str, report: SyncReport) -> None:
     out.print(f"{beginning}: {would}{changes}, {report.unchanged:,} unchanged{waiting}")
     for path in report.gone[:_SHOWN] if report.dry_run or report.doubt else ():
         out.print(f"gone: {path}")
-    if report.doubt is not None:
-        err.print(
-            f"{report.doubt}, as if a disk were away: they stay; look at them by --dry-run, and add --yes to "
-            "`limner store sync` if these files are gone for good"
-        )
