@@ -92,7 +92,7 @@ class SyncReport(IndexReport):
     waiting: int = 0
     """Pictures that are out of the search, and wait for their files."""
     dry_run: bool = False
-    """True if nothing was changed."""
+    """True if nothing was changed; `added` and `updated` then count files to read, which were not opened."""
     whole: bool = True
     """False for a look at files that changed; `gone`, `doubt` and `skipped` are of these alone."""
 

@@ -106,9 +106,10 @@ def tell_line(told: SyncReport | str) -> None:
 def _tell(beginning: str, report: SyncReport) -> None:
     for path, reason in report.skipped[:_SHOWN]:
         err.print(f"skipped {path}: {reason}")
+    # files that were not opened yet: some may be no pictures
+    read = {"added": report.added, "updated": report.updated}
     told = {
-        "added": report.added,
-        "updated": report.updated,
+        **({"to read": sum(read.values())} if report.dry_run else read),
         "moved": report.moved,
         "returned": report.returned,
         "copies": report.copies,
@@ -119,7 +120,7 @@ def _tell(beginning: str, report: SyncReport) -> None:
         "erased": report.erased,
     }
     changes = ", ".join(f"{count:,} {name}" for name, count in told.items() if count) or "nothing new"
-    would = "would be " if report.dry_run else ""
+    would = "dry run: " if report.dry_run else ""
     waits = "waits for its file" if report.waiting == 1 else "wait for their files"
     waiting = f"; {counted(report.waiting, 'pictures')} {waits}" if report.waiting else ""
     out.print(f"{beginning}: {would}{changes}, {report.unchanged:,} unchanged{waiting}")
