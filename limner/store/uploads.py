@@ -52,11 +52,12 @@ log = logging.getLogger("limner.search")
 def is_upload(path: str, folder: Path | None) -> bool:
     """True for the path of an added picture: it lies in the folder of uploads, under a hash."""
     # the name first: links are followed for few paths only. A server may have the folder by a link
-    return (
-        folder is not None
-        and _NAME.fullmatch(Path(path).name) is not None
-        and is_in(Path(path).parent, folder)
-    )
+    return folder is not None and has_uploads_name(path) and is_in(Path(path).parent, folder)
+
+
+def has_uploads_name(path: str) -> bool:
+    """True for the path of a picture that may have been added to any folder of uploads; it reads no disk."""
+    return _NAME.fullmatch(path.rpartition(os.sep)[2]) is not None
 
 
 def is_in(parent: str | Path, folder: Path) -> bool:
@@ -66,7 +67,7 @@ def is_in(parent: str | Path, folder: Path) -> bool:
 
 def is_added(path: str) -> bool:
     """True for the path of an added picture, in whichever folder of uploads."""
-    return _NAME.fullmatch(Path(path).name) is not None and (Path(path).parent / MARK).exists()
+    return has_uploads_name(path) and (Path(path).parent / MARK).exists()
 
 
 def added_elsewhere(paths: Iterable[str], folder: Path | None) -> int:

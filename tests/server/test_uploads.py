@@ -11,8 +11,9 @@ import pytest
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.server.answer_forms import shown_name
+from limner.server.answer_forms import for_clients, shown_name
 from limner.server.problems import RefusedError
+from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, writable
 from limner.store.entry import key_of
 from limner.store.erase import erase
@@ -207,14 +208,21 @@ def test_what_a_change_left_when_the_store_went_is_removed_later(
     assert added_to(uploads) == []
 
 
-def test_names_of_pictures(tmp_path: Path) -> None:
-    folder, name = tmp_path / "uploads", f"{'0a' * 32}.png"
-    assert shown_name(str(folder / name), {"name": "a.png"}, folder) == "a.png"
-    assert shown_name(str(folder / name), {"name": 3}, folder) == name
-    assert shown_name(str(folder / "deep" / name), {"name": "a.png"}, folder) == name
-    assert shown_name(str(folder / "b.png"), {"name": "a.png"}, folder) == "b.png"
-    assert shown_name("/pictures/b.png", {"name": "a.png"}, folder) == "b.png"
-    assert shown_name("/pictures/b.png", {"name": "a.png"}, None) == "b.png"
+def test_names_of_pictures() -> None:
+    name = f"{'0a' * 32}.png"
+    assert shown_name(f"/uploads/{name}", {"name": "a.png"}) == "a.png"
+    assert shown_name(f"/uploads/{name}", {"name": 3}) == name
+    assert shown_name(f"/uploads/{name}", {}) == name
+    assert shown_name("/uploads/b.png", {"name": "a.png"}) == "b.png"
+    assert shown_name(f"/{name}/b.png", {"name": "a.png"}) == "b.png"
+
+
+def test_an_added_picture_keeps_its_name_in_a_store_of_another_model(engine: Engine, tmp_path: Path) -> None:
+    content = draw(tmp_path / "a.png", 99).read_bytes()
+    added = Changes(engine, tmp_path / "uploads").add(content, "a.png", {})
+    for uploads in (tmp_path / "uploads", tmp_path / "of the new store", None):
+        item = for_clients(added.to_item(), ServerSettings(uploads=uploads))
+        assert item.name == "a.png"
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
