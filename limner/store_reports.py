@@ -94,7 +94,24 @@ class SyncReport(IndexReport):
     waiting: int = 0
     """Pictures that are out of the search, and wait for their files."""
     dry_run: bool = False
-    """True if nothing was changed."""
+    """True if nothing was changed; `added` and `updated` then count files to read, which were not opened."""
+    whole: bool = True
+    """False for a look at files that changed; `gone`, `doubt` and `skipped` are of these alone."""
+
+    @property
+    def standing(self) -> dict[str, str]:
+        """Lines of what keeps pictures of lost files in the search: by the folder that is away, by "" for a doubt."""
+        lines = {
+            folder: f"{folder} {reason}, as if its disk were away: its pictures stay; `limner store sync --yes` if "
+            "they are gone for good"
+            for folder, reason in self.away
+        }
+        if self.doubt is not None:
+            lines[""] = (
+                f"{self.doubt}, as if a disk were away: they stay; look at them by `limner store sync --dry-run`, and "
+                "add --yes if these files are gone for good"
+            )
+        return lines
 
     @property
     def is_news(self) -> bool:

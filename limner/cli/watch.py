@@ -61,6 +61,8 @@ def _synced(store: Any, cpu: bool, **values: Any) -> "tuple[Store, SyncReport]":
     with counting("pictures") as progress:
         report = sync(opened.engine.encoder, opened.files, how, progress=progress)
     _tell(str(store), report)
+    for line in report.standing.values():
+        err.print(line)
     return opened, report
 
 
@@ -111,13 +113,10 @@ def waits(waiting: int) -> str:
 def _tell(beginning: str, report: SyncReport) -> None:
     for path, reason in report.skipped[:_SHOWN]:
         err.print(f"skipped {path}: {reason}")
-    for folder, reason in report.away:
-        err.print(
-            f"{folder} {reason}, as if its disk were away: its pictures stay (--yes if they are gone for good)"
-        )
+    # files that were not opened yet: some may be no pictures
+    read = {"added": report.added, "updated": report.updated}
     told = {
-        "added": report.added,
-        "updated": report.updated,
+        **({"to read": sum(read.values())} if report.dry_run else read),
         "moved": report.moved,
         "returned": report.returned,
         "copies": report.copies,
@@ -128,13 +127,8 @@ def _tell(beginning: str, report: SyncReport) -> None:
         "erased": report.erased,
     }
     changes = ", ".join(f"{count:,} {name}" for name, count in told.items() if count) or "nothing new"
-    would = "would be " if report.dry_run else ""
+    would = "dry run: " if report.dry_run else ""
     away = f", {counted(len(report.away), 'folders')} away" if report.away else ""
     out.print(f"{beginning}: {would}{changes}, {report.unchanged:,} unchanged{away}{waits(report.waiting)}")
     for path in report.gone[:_SHOWN] if report.dry_run or report.doubt else ():
         out.print(f"gone: {path}")
-    if report.doubt is not None:
-        err.print(
-            f"{report.doubt}, as if a disk were away: they stay; look at them by --dry-run, and add --yes to "
-            "`limner store sync` if these files are gone for good"
-        )

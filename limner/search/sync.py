@@ -100,6 +100,7 @@ def sync(
         erased=erased,
         waiting=waiting,
         dry_run=how.dry_run,
+        whole=only is None,
     )
 
 

@@ -57,7 +57,7 @@ _END = {"model", "damaged", "forbidden"}  # troubles of a store that no waiting 
 
 
 Told = Callable[[SyncReport | str], None]
-"""Is told what was done, and in a line what went wrong and what follows from it."""
+"""Is told what was done, and in a line what went wrong, what follows from it, and that it is over."""
 
 
 def watch(
@@ -119,7 +119,8 @@ class _Rounds:
         self._waiting: set[str] = set()
         self._trouble = ""
         self._folders: list[str] = []
-        self._said: tuple[object, ...] = ((), None, ())
+        self._standing: dict[str, str] = {}
+        self._skipped: dict[str, str] = {}
         self._clocks = time.time(), time.monotonic()
         self._jumped = -inf
 
@@ -149,12 +150,13 @@ class _Rounds:
         self._waiting.update(changed)
         if len(self._waiting) > _FLOOD:
             self.due = min(self.due, time.monotonic())
-        whole = time.monotonic() >= self.due
         settled = _settled(self._waiting, stop)
+        # where it doubts: a look at some files could not say that it is over
+        whole = time.monotonic() >= self.due or bool(settled and "" in self._standing)
         if stop.is_set() or not (whole or settled):
             return
         try:
-            self._say(self._look(settled, whole=whole), whole=whole)
+            self._say(self._look(settled, whole=whole))
         except LimnerError as error:
             if stop.is_set():
                 return
@@ -190,14 +192,19 @@ class _Rounds:
             self._jumped = self._clocks[1]
         return self._clocks[1] - self._jumped >= _HOUR
 
-    def _say(self, report: SyncReport, *, whole: bool) -> None:
+    def _say(self, report: SyncReport) -> None:
         # a disk that stays away is told once, and so are files that cannot be read; that trouble is over is news
-        standing = (report.away, report.doubt, report.skipped)
-        news = report.is_news or bool(self._trouble)
-        if news or (standing != self._said if whole else bool(report.skipped or report.doubt)):
+        before, now = self._standing, report.standing
+        skipped = dict(report.skipped) if report.whole else self._skipped | dict(report.skipped)
+        for name, line in now.items():
+            if line != before.get(name):
+                self.told(line)
+        for name in before.keys() - now.keys():
+            self.told(f"over: {before[name].partition(', as if')[0]}")
+        unread = skipped != self._skipped if report.whole else bool(report.skipped)
+        if report.is_news or self._trouble or now != before or unread:
             self.told(report)
-        if whole:
-            self._said = standing
+        self._standing, self._skipped = now, skipped
 
 
 def _identities(folders: Sequence[str]) -> dict[str, tuple[int, int]]:

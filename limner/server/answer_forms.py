@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from limner.server.routes import rules_of
 from limner.server.settings import ServerSettings
 from limner.store.snapshot import Snapshot
-from limner.store.uploads import NAME, is_upload
+from limner.store.uploads import NAME, has_uploads_name
 from limner.wire import FoundSentence, Hit, Item, MetadataField
 
 T = TypeVar("T", Hit, Item)
@@ -195,14 +194,15 @@ def _names(asked: str, tag: str) -> bool:
 def for_clients(one: T, settings: ServerSettings) -> T:
     """Make a hit or an item ready for HTTP: under the name that clients know, and without paths unless shown."""
     # told for an upload by what its client called it: its file has the hash for a name
-    name = shown_name(str(one.path), one.metadata, settings.uploads)
+    name = shown_name(str(one.path), one.metadata)
     hidden = {} if settings.show_paths else {"path": None, "copies": ()}
     return one.model_copy(update={**hidden, "name": name})
 
 
-def shown_name(path: str, metadata: Mapping[str, Any], folder: Path | None) -> str:
+def shown_name(path: str, metadata: Mapping[str, Any]) -> str:
     """Return the name of an image for HTTP: its file's name, or for an added one the name that its client gave."""
-    given = metadata.get(NAME) if folder is not None and is_upload(path, folder) else None
+    # in whichever folder of uploads: a store of another model has another one
+    given = metadata.get(NAME) if has_uploads_name(path) else None
     return given if isinstance(given, str) else os.path.basename(path)  # noqa: PTH119 - a Path takes ten times as long
 
 

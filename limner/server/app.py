@@ -77,15 +77,17 @@ def create_app(
     decoding = Decoding(on_seconds=partial(counters.stage, "decode"))
     changes = Changes(engine, settings.uploads)
     health = Health(engine, worker, settings)
+    follower = Follower(engine, settings.kept_days, told) if settings.watch else None
     counters.follow(
         pictures=lambda: health.pictures,
         changed_at=lambda: health.changed_at,
         waiting=lambda: worker.waiting,
         decoding=lambda: decoding.waiting,
         ready=lambda: not health.faults(),
+        away=lambda: None if follower is None else follower.away,
+        doubted=lambda: None if follower is None else follower.doubted,
         probes={probe.name: partial(_is_up, probe) for probe in health.probes},
     )
-    follower = Follower(engine, settings.kept_days, told) if settings.watch else None
     needs_token = settings.token is not None or settings.tokens is not None
     tokens = Tokens(settings.token, settings.tokens) if needs_token else None
     audit = None
@@ -163,7 +165,7 @@ def create_app(
         export_routes(engine, settings),
         item_routes(engine, worker, changes, settings),
         _server_routes(engine, health, counters, settings),
-        following_routes(follower),
+        following_routes(follower, paths=settings.show_paths),
     )
     # FastAPI's own: the description, and a page of it that loads its parts from elsewhere
     for route in app.routes:

@@ -21,7 +21,7 @@ class Said:
     """Texts to forget, which lines may have as words of a question or as values of a condition."""
 
     def __init__(self, texts: Collection[str]) -> None:
-        self._texts = [text for text in texts if text]
+        self._texts = [text for text in texts if text.strip()]
         forms = [re.escape(_folded(text)) for text in self._texts]
         self._pattern = re.compile("|".join(rf"(?<!\w){form}(?!\w)" for form in forms)) if forms else None
 
@@ -56,8 +56,8 @@ class Said:
 
 
 def _folded(text: str) -> str:
-    # an ä may be one sign or two
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    # an ä may be one sign or two, and blanks are of many kinds
+    return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold()).split())
 
 
 def without(line: Mapping[str, Any], keys: Collection[str], said: Said) -> Mapping[str, Any]:

@@ -104,12 +104,15 @@ class Counters:
         waiting: Callable[[], int],
         decoding: Callable[[], int],
         ready: Callable[[], bool],
+        away: Callable[[], int | None],
+        doubted: Callable[[], int | None],
         probes: Mapping[str, Callable[[], bool]],
     ) -> None:
         """Make the gauges. None becomes NaN, so that it is not read as 0 or as an old value.
 
         `waiting`, `decoding`: requests that wait for the model, and images that wait to be decoded; `ready`: what
-        `/readyz` says; `probes`: the state of each probe by its name.
+        `/readyz` says; `away`, `doubted`: what `/v1/following` says, None where no folder is watched; `probes`: the
+        state of each probe by its name.
         """
         gauges: dict[str, tuple[str, Callable[[], int | float | None]]] = {
             "limner_store_pictures": ("Pictures in the store; NaN while it cannot be read.", pictures),
@@ -119,6 +122,11 @@ class Counters:
             ),
             "limner_waiting_requests": ("Requests that wait for the model.", waiting),
             "limner_ready": ("1 if /readyz says so.", ready),
+            "limner_folders_away": ("Followed folders that seem to be away; NaN without --watch.", away),
+            "limner_pictures_doubted": (
+                "Pictures that stay though their files are gone, so many that a disk may be away; NaN without --watch.",
+                doubted,
+            ),
             "limner_waiting_pictures": ("Pictures that wait to be decoded, or are.", decoding),
         }
         for name, (text, function) in gauges.items():

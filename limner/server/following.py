@@ -47,6 +47,8 @@ class Following(ResponseModel):
     """Files that cannot be read."""
     away: int = 0
     """Folders that seem to be away; their pictures stay."""
+    away_folders: tuple[str, ...] = ()
+    """Their paths; empty unless this server shows paths."""
     doubted: int = 0
     """Pictures whose files are gone and that stay: they are so many that a disk may be away."""
     trouble: bool = False
@@ -80,8 +82,18 @@ class Follower:
         """End when the batch that has begun is written; nobody waits for it."""
         self._stop.set()
 
-    def now(self) -> Following:
-        """Say how far it is, without a path."""
+    @property
+    def away(self) -> int:
+        """Number of folders that seem to be away."""
+        return len(self._report.away)
+
+    @property
+    def doubted(self) -> int:
+        """Number of pictures whose files are gone and that stay."""
+        return 0 if self._report.doubt is None else len(self._report.gone)
+
+    def now(self, *, paths: bool = False) -> Following:
+        """Say how far it is, without a path unless they are asked for."""
         done, total = self._done, self._total
         seconds = time.monotonic() - self._since
         rate = done / seconds if seconds > 1 and done < total else None
@@ -94,8 +106,9 @@ class Follower:
             seconds_left=None if not rate else (total - done) / rate,
             waiting=self._report.waiting,
             skipped=len(self._report.skipped),
-            away=len(self._report.away),
-            doubted=len(self._report.gone) if self._report.doubt is not None else 0,
+            away=self.away,
+            away_folders=tuple(folder for folder, _ in self._report.away) if paths else (),
+            doubted=self.doubted,
             trouble=self._trouble,
         )
 
@@ -122,7 +135,9 @@ class Follower:
     def _take(self, told: SyncReport | str) -> None:
         self._trouble = isinstance(told, str)
         if isinstance(told, SyncReport):
-            self._report = told
+            # of other files that cannot be read a look at some says nothing
+            more = () if told.whole else self._report.skipped
+            self._report = told.model_copy(update={"skipped": tuple(dict((*more, *told.skipped)).items())})
             log.info("followed its folders: %r", told)
         else:
             log.warning("following its folders: %s", told)
@@ -134,8 +149,8 @@ class StoppedError(LimnerError):
     """A look ends, since the server does."""
 
 
-def following_routes(follower: Follower | None) -> APIRouter:
-    """Make the route that says how far it is."""
+def following_routes(follower: Follower | None, *, paths: bool) -> APIRouter:
+    """Make the route that says how far it is, and with `paths` of which folders."""
     routes = APIRouter(tags=["server"])
 
     # no cost: the page asks every other second while pictures are indexed
@@ -143,6 +158,6 @@ def following_routes(follower: Follower | None) -> APIRouter:
     @routes.get("/v1/following", responses=declared(401, 403, 421, 429, 500))
     async def following() -> Following:
         """Say whether this server keeps its store what its folders are, and how far it is."""
-        return Following() if follower is None else follower.now()
+        return Following() if follower is None else follower.now(paths=paths)
 
     return routes

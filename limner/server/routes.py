@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., object])
 _POLICY = "default-src 'none'; frame-ancestors 'none'; sandbox"
 
 OTHER = "other"
-"""Name in the audit log of a refused request for any address or method that no route has."""
+"""Name of an address that no route has; in the audit log, of a refused request for such an address or method."""
 
 _RULES = "limner.rules"
 _DECLARED = "limner_rules"
@@ -39,6 +39,7 @@ class Rules:
     - `cost`: how many requests one counts for in its client's rate; 0 = it has no limit.
     - `is_open`: it tells nothing of the store and needs no token. Its function is `async`: strangers take no thread.
     - `policy`: the Content-Security-Policy of its answers; None = without one.
+    - `path`: the pattern of its address; `Routes` knows it.
     """
 
     right: Right | None = None
@@ -48,6 +49,7 @@ class Rules:
     cost: float = 1.0
     is_open: bool = False
     policy: str | None = _POLICY
+    path: str = OTHER
 
     def __call__(self, function: F) -> F:
         """Declare the rules of a route, as a decorator above the one with its path and method."""
@@ -74,6 +76,7 @@ class Routes:
             own = rules or getattr(route.endpoint, _DECLARED, None)
             if own is None:
                 raise TypeError(f"{route.path}: declares no rules; put @Rules(…) above its function")
+            own = replace(own, path=route.path)
             # HEAD is taken for GET
             for method in sorted((route.methods or set()) - {"HEAD"}):
                 self.declared[f"{method} {route.path}"] = own
@@ -126,8 +129,9 @@ def method_of(scope: Scope) -> str:
 
 def route_name(scope: Scope) -> str:
     """Name the route of a request by its pattern, e.g. `/v1/items/{id}`; "other" for an address that has none."""
-    # for counters and logs: one name for all images, none for what clients make up
-    return str(getattr(scope.get("route"), "path", "other"))
+    # for counters and logs: one name for all images, none for what clients make up. Not what FastAPI has found: of a
+    # request that is refused for its token it has looked for nothing
+    return rules_of(scope).path
 
 
 def method_name(scope: Scope) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from limner.errors import StoreError
-from limner.store.path import StorePath, expect_writable, reached
+from limner.store.path import StorePath, expect_there, expect_writable, reached
 
 LOCK_FILE = ".store.lock"
 
@@ -38,9 +38,12 @@ class WriterLock:
     def held(self) -> Iterator[None]:
         """Hold the right to write; this may be nested within a thread.
 
-        Raises `StoreError`, without waiting, while somebody else holds it and if the folder cannot be written.
+        Raises `StoreError`, without waiting, while somebody else holds it, and if the folder is gone or cannot be
+        written.
         """
         try:
+            # filelock would make it, and a store that is moved back would land inside
+            expect_there(self.folder)
             # not blocking: whoever waited would commit to a store that has changed since it looked
             self._lock.acquire()
         except Timeout:

@@ -108,11 +108,16 @@ def cause_of(number: int | None) -> tuple[StoreTrouble, str]:
     return "other", ""
 
 
+def expect_there(folder: Path) -> None:
+    """Raise `StoreError` if a folder is gone, and `OSError` if it cannot be reached."""
+    if not folder.is_dir():
+        raise StoreError(f"{folder}: the folder is gone; is its disk mounted?", "missing")
+
+
 def expect_writable(folder: Path) -> None:
     """Raise `StoreError` if nothing can be written in a folder, as far as can be told without writing."""
     with reached(folder):
-        if not folder.is_dir():
-            raise StoreError(f"{folder}: the folder is gone; is its disk mounted?", "missing")
+        expect_there(folder)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if not os.statvfs(folder).f_bavail:

@@ -52,11 +52,12 @@ log = logging.getLogger("limner.search")
 def is_upload(path: str, folder: Path | None) -> bool:
     """True for the path of an added picture: it lies in the folder of uploads, under a hash."""
     # the name first: links are followed for few paths only. A server may have the folder by a link
-    return (
-        folder is not None
-        and _NAME.fullmatch(Path(path).name) is not None
-        and is_in(Path(path).parent, folder)
-    )
+    return folder is not None and has_uploads_name(path) and is_in(Path(path).parent, folder)
+
+
+def has_uploads_name(path: str) -> bool:
+    """True for the path of a picture that may have been added to any folder of uploads; it reads no disk."""
+    return _NAME.fullmatch(path.rpartition(os.sep)[2]) is not None
 
 
 def is_in(parent: str | Path, folder: Path) -> bool:
@@ -70,7 +71,7 @@ def added_as(path: str) -> str | None:
     That of the file alone where its folder is gone: it may lie elsewhere now.
     """
     folder, name = os.path.split(path)
-    if _NAME.fullmatch(name) is None:
+    if not has_uploads_name(path):
         return None
     if os.path.exists(os.path.join(folder, MARK)):  # noqa: PTH110, PTH118 - for each file that is indexed
         return path
@@ -104,7 +105,9 @@ class Uploads:
         held = uploads._store()
         if held is None:
             # any folder could be named by mistake, a cache whose files have hashes for names, too
-            if unnamed := uploads._unnamed(files):
+            # what a change has left when the store was away is no such file: a server removes it now
+            changing = Path(uploads._changing()).name
+            if unnamed := [path for path in uploads._unnamed(files) if path.name != changing]:
                 raise SettingsError(
                     f"{folder}: uploads need a folder of their own; no picture of the store is {unnamed[0].name}. "
                     "If clients have added it, take it in first: "
@@ -134,8 +137,10 @@ class Uploads:
     def changing(self, path: str, files: StoreFiles) -> Iterator[None]:
         """Add or delete an added picture within this; afterwards its file is there only if its row is.
 
-        `path` is that of the row. Whoever calls this holds the store. Raises `OSError`.
+        `path` is that of the row. Whoever calls this holds the store. Raises `OSError`, and `StoreError` for a store
+        that cannot be read: nobody could tell afterwards whether the row is there.
         """
+        files.follow()
         self.recover(files)
         try:
             (self.folder / _CHANGING).write_text(path, encoding="utf-8")
@@ -155,10 +160,7 @@ class Uploads:
             log.error("%s: what a change has left cannot be deleted (%s)", self.folder, error)
 
     def _recover(self, files: StoreFiles) -> None:
-        try:
-            path = (self.folder / _CHANGING).read_text(encoding="utf-8")
-        except (FileNotFoundError, UnicodeDecodeError):
-            path = ""
+        path = self._changing()
         # half a path, if it was killed while it wrote it, is no name of an upload: nothing has been added yet
         if is_upload(path, self.folder) and path not in files.entries([path]):
             with suppress(FileNotFoundError):
@@ -166,6 +168,13 @@ class Uploads:
                 sync(self.folder)
         (self.folder / _ADDING).unlink(missing_ok=True)
         (self.folder / _CHANGING).unlink(missing_ok=True)
+
+    def _changing(self) -> str:
+        """The path of the picture that was being added or deleted; "" for none."""
+        try:
+            return (self.folder / _CHANGING).read_text(encoding="utf-8")
+        except (FileNotFoundError, UnicodeDecodeError):
+            return ""
 
     def write(self, name: str, content: bytes) -> None:
         """Write a picture, as a whole or not at all. The caller holds the store's lock. Raises `OSError`."""

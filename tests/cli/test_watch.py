@@ -41,7 +41,7 @@ def test_sync_says_what_changed(limner: Limner, own: Path, pictures: Path, tmp_p
     (photos / "odd.jpg").write_bytes(b"odd")
     planned = limner("store", "sync", own, "--cpu", "--dry-run")
     assert planned.out.splitlines() == [
-        f"{own}: would be 2 added, 1 moved, 1 gone, 22 unchanged",
+        f"{own}: dry run: 2 to read, 1 moved, 1 gone, 22 unchanged",
         f"gone: {second}",
     ]
     done = limner("store", "sync", own, "--cpu")

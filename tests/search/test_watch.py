@@ -141,6 +141,31 @@ def test_a_disk_that_is_away_and_back(store: StoreFiles, folder: Path, tmp_path:
         draw(folder / "new.png", 50)
         until(lambda: found(store) == files_in(folder))
     assert sum(bool(report.away) for report in told.reports) == 1
+    reason = "is not there" if away == "gone" else "is empty"
+    begun, over = told.troubles
+    assert begun.startswith(f"{folder} {reason}, as if its disk were away")
+    assert over == f"over: {folder} {reason}"
+
+
+def test_a_doubt_is_told_when_it_begins_and_when_it_is_over(
+    store: StoreFiles, folder: Path, tmp_path: Path
+) -> None:
+    everything = found(store)
+    with watched(store) as told:
+        until(lambda: threading.active_count() > 1)
+        time.sleep(1)
+        (folder / "1").rename(tmp_path / "1")
+        until(lambda: any(report.doubt for report in told.reports))
+        # of other files: the doubt stays
+        draw(folder / "0" / "new.png", 50)
+        until(lambda: len(found(store)) == len(everything) + 1)
+        until(lambda: any(report.added for report in told.reports))
+        assert told.reports[-1].doubt
+        (tmp_path / "1").rename(folder / "1")
+        until(lambda: told.reports[-1].doubt is None)
+    assert found(store) == files_in(folder)
+    assert not told.reports[-1].added
+    assert told.troubles[-1].startswith("over: the files of 10 of 2")
 
 
 def test_a_flood_of_changes(store: StoreFiles, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

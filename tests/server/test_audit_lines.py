@@ -9,6 +9,15 @@ from limner.server.audit_lines import Said, without
 NAME = "Annegret Müller"
 
 
+def _respelt(value: Any) -> Any:
+    """A field in which other blanks part the words of the name."""
+    return (
+        [_respelt(one) for one in value]
+        if isinstance(value, list)
+        else value.replace(NAME, "Annegret \u2009\t\nMüller")
+    )
+
+
 @pytest.mark.parametrize(
     "told",
     [
@@ -35,5 +44,9 @@ def test_a_name_is_forgotten_wherever_it_stands(told: dict[str, Any]) -> None:
             "digest": "ab",
             "forgotten": True,
         }
-    # a part of a word is none of it
+    blanks = {name: _respelt(value) for name, value in told.items()}
+    for text in (NAME, "  Annegret\u00a0\u2003 Müller"):
+        assert without(line | blanks, (), Said([text])).get("forgotten")
+    # a part of a word is none of it, and blanks alone say nothing
+    assert without(line, (), Said([" ", "\u2003"])) is line
     assert without(line, (), Said(["Annegret M"])) is line

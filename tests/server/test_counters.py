@@ -11,6 +11,7 @@ from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
+from limner.server.tokens import add_token
 from limner.store.sqlite_rows import SqliteRows
 from tests.server.serving import COUNT, base64_of
 
@@ -57,6 +58,25 @@ def test_what_is_counted(client: TestClient, engine: Engine) -> None:
     assert value(text, "limner_last_commit_timestamp_seconds") == pytest.approx(commit, abs=0.01)
     assert value(text, "limner_store_pictures") == COUNT
     assert value(text, "limner_waiting_requests") == 0
+
+
+def test_what_is_refused_for_its_token_counts_under_its_route(engine: Engine, tmp_path: Path) -> None:
+    token = add_token(tmp_path / "tokens", "searcher", ["search"])
+    settings = ServerSettings(tokens=tmp_path / "tokens", changes=True)
+    allowed = {"Authorization": f"Bearer {token}"}
+    with TestClient(create_app(Store(engine), settings)) as client:
+        assert client.post("/v1/items", json={}, headers=allowed).status_code == 403
+        assert client.delete("/v1/items/" + "0" * 32).status_code == 401
+        assert client.delete("/v1/items", headers=allowed).status_code == 405
+        assert client.get("/made/up").status_code == 401
+        text = client.get("/metrics", headers=allowed).text
+    for route, method, status in (
+        ("/v1/items", "POST", "403"),
+        ("/v1/items/{id}", "DELETE", "401"),
+        ("/v1/items", "DELETE", "405"),
+        ("other", "GET", "401"),
+    ):
+        assert value(text, "limner_requests_total", route=route, method=method, status=status) == 1
 
 
 def test_apps_do_not_share_counters(client: TestClient, engine: Engine) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from limner.client import Client
@@ -81,6 +82,48 @@ def test_new_files_are_found_and_deleted_ones_are_not(engine: Engine, folder: Pa
         assert HOME not in client.get("/v1/following").text
 
 
+def test_a_folder_that_is_away_is_told(
+    engine: Engine, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the log at its default level, to Prometheus, and by its name to those who see paths."""
+    aside, broken = tmp_path / "aside", folder / "broken.png"
+    broken.write_bytes(b"broken")
+    settings = ServerSettings(watch=True, show_paths=True, rate=0.0)
+    with TestClient(create_app(Store(engine), settings)) as client:
+
+        def now() -> Following:
+            return Following.model_validate(client.get("/v1/following").json())
+
+        def gauge(name: str) -> float | None:
+            families = text_string_to_metric_families(client.get("/metrics").text)
+            return next(one.value for family in families for one in family.samples if one.name == name)
+
+        until(lambda: now().skipped == 1)
+        # a look at one file says nothing of the other
+        draw(folder / "new.png", 50)
+        until(lambda: now().pictures == COUNT + 1)
+        assert now().skipped == 1
+        (folder / "kept").mkdir()
+        for path in folder.glob("?.png"):
+            path.rename(tmp_path / path.name)
+        until(lambda: now().doubted > 0 and gauge("limner_pictures_doubted") == now().doubted)
+        for path in tmp_path.glob("?.png"):
+            path.rename(folder / path.name)
+        until(lambda: now().doubted == 0)
+        folder.rename(aside)
+        until(lambda: now().away == 1)
+        assert (now().away_folders, gauge("limner_folders_away")) == ((str(folder),), 1)
+        assert not now().trouble
+        aside.rename(folder)
+        until(lambda: now().away == 0)
+        assert gauge("limner_folders_away") == gauge("limner_pictures_doubted") == 0
+    lines = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    away = f"{folder} is not there"
+    told = [line for line in lines if away in line]
+    assert [line.startswith(f"following its folders: over: {away}") for line in told] == [False, True]
+    assert sum("more than a tenth" in line and "over: " in line for line in lines) == 1
+
+
 def test_clients_add_and_search_meanwhile(engine: Engine, folder: Path, tmp_path: Path) -> None:
     settings = ServerSettings(watch=True, changes=True, uploads=tmp_path / "uploads", rate=0.0)
     picture = draw(tmp_path / "theirs.png", 60)
@@ -109,7 +152,7 @@ def test_without_folders_or_without_watching(engine: Engine) -> None:
     with pytest.raises(SettingsError, match="follows no folder"):
         create_app(Store(engine), WATCHING)
     with TestClient(create_app(Store(engine))) as client:
-        assert client.get("/v1/following").json() == Following().model_dump()
+        assert client.get("/v1/following").json() == Following().model_dump(mode="json")
 
 
 def test_the_page_fills_while_pictures_are_indexed(browser: "Browser", tmp_path: Path) -> None:

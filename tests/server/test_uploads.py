@@ -11,8 +11,9 @@ import pytest
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
-from limner.server.answer_forms import shown_name
+from limner.server.answer_forms import for_clients, shown_name
 from limner.server.problems import RefusedError
+from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, writable
 from limner.store.entry import key_of
 from limner.store.erase import erase
@@ -157,14 +158,71 @@ def test_an_upload_takes_nothing_from_a_picture_whose_disk_is_away(engine: Engin
     assert engine.files.entries()[str(tmp_path / "moved" / Path(added.path).name)].id == added.id
 
 
-def test_names_of_pictures(tmp_path: Path) -> None:
-    folder, name = tmp_path / "uploads", f"{'0a' * 32}.png"
-    assert shown_name(str(folder / name), {"name": "a.png"}, folder) == "a.png"
-    assert shown_name(str(folder / name), {"name": 3}, folder) == name
-    assert shown_name(str(folder / "deep" / name), {"name": "a.png"}, folder) == name
-    assert shown_name(str(folder / "b.png"), {"name": "a.png"}, folder) == "b.png"
-    assert shown_name("/pictures/b.png", {"name": "a.png"}, folder) == "b.png"
-    assert shown_name("/pictures/b.png", {"name": "a.png"}, None) == "b.png"
+def test_a_change_while_the_store_is_away_leaves_nothing(engine: Engine, tmp_path: Path) -> None:
+    changes, files = Changes(engine, tmp_path / "uploads"), engine.files
+    store, away = Path(str(files.folder)), tmp_path / "away"
+    content = draw(tmp_path / "a.png", 99).read_bytes()
+    store.rename(away)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="the folder is gone"):
+            changes.add(content, "a.png", {})
+        # what is moved back would land in a folder of this name
+        assert not store.exists()
+        with pytest.raises(StoreError, match="the folder is gone"):
+            files.lock.check()
+    # a folder on which no disk is mounted
+    store.mkdir()
+    with pytest.raises(StoreError):
+        changes.add(content, "a.png", {})
+    assert added_to(tmp_path / "uploads") == []
+    shutil.rmtree(store)
+    away.rename(store)
+    changes.delete(changes.add(content, "a.png", {}).id)
+    assert len(files) == COUNT
+
+
+def test_what_a_change_left_when_the_store_went_is_removed_later(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads, store = tmp_path / "uploads", Path(str(engine.files.folder))
+    changes, content = Changes(engine, uploads), draw(tmp_path / "a.png", 99).read_bytes()
+
+    def goes(*given: object, **named: object) -> None:
+        store.rename(tmp_path / "moved")
+        raise StoreError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("limner.server.uploads.index_pictures", goes)
+        with pytest.raises(StoreError, match="gone"):
+            changes.add(content, "a.png", {})
+    assert len(added_to(uploads)) == 2
+    # as docs/server.md says to do of a store that has moved
+    (uploads / ".limner-uploads").unlink()
+    moved = Engine(type(engine.files).open(tmp_path / "moved"), engine.encoder)
+    other = uploads / f"{'0a' * 32}.png"
+    other.write_bytes(content)
+    with pytest.raises(SettingsError, match=f"no picture of the store is {other.name}"):
+        Changes(moved, uploads)
+    other.unlink()
+    Changes(moved, uploads)
+    assert added_to(uploads) == []
+
+
+def test_names_of_pictures() -> None:
+    name = f"{'0a' * 32}.png"
+    assert shown_name(f"/uploads/{name}", {"name": "a.png"}) == "a.png"
+    assert shown_name(f"/uploads/{name}", {"name": 3}) == name
+    assert shown_name(f"/uploads/{name}", {}) == name
+    assert shown_name("/uploads/b.png", {"name": "a.png"}) == "b.png"
+    assert shown_name(f"/{name}/b.png", {"name": "a.png"}) == "b.png"
+
+
+def test_an_added_picture_keeps_its_name_in_a_store_of_another_model(engine: Engine, tmp_path: Path) -> None:
+    content = draw(tmp_path / "a.png", 99).read_bytes()
+    added = Changes(engine, tmp_path / "uploads").add(content, "a.png", {})
+    for uploads in (tmp_path / "uploads", tmp_path / "of the new store", None):
+        item = for_clients(added.to_item(), ServerSettings(uploads=uploads))
+        assert item.name == "a.png"
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
