@@ -12,7 +12,7 @@ BASE := server
 # Tools with dependencies of their own, apart from those of limner that they look at
 TOOLS := $(VENV)/tools
 # What a user can install, without the weights of minilm, the measures of ranx and the development tools
-EXTRAS := approximate,cluster,figures,heif,hgan,hub,lance,lora,mteb,onnx,openvino,parquet,s3,sentence-transformers,sentencepiece,server,tensorboard,transformers,vectors,watch
+EXTRAS := approximate,cluster,figures,heif,hgan,hub,lance,lora,mcp,mteb,onnx,openvino,parquet,s3,sentence-transformers,sentencepiece,server,tensorboard,transformers,vectors,watch
 
 .PHONY: demo test check audit sbom docs site wheel wheel-test release bench torture clean
 

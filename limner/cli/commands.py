@@ -30,6 +30,7 @@ _SECTIONS = {
         "explain": "Show what the score of a picture for a description does without each of its phrases.",
         "watch": "Keep a store what its folders are, until Ctrl-C.",
         "serve": "Serve a store's search page and API until Ctrl-C.",
+        "mcp": "Let agents search a store, over standard input and output; they can look and change nothing.",
         "site": "Write a store as a folder of files that any web host serves and that searches itself in the browser.",
         "token": "Make, list and revoke the tokens of a search server.",
         "audit": "Check a server's audit log, and remove what it tells of a person.",

@@ -301,7 +301,7 @@ class StoreFiles:
 
     def waiting(self) -> int:
         """Number of images whose files are gone: no search finds them."""
-        return sum(row.gone is not None for row in self.read(lambda reading: list(reading.pictures())))
+        return self.read(lambda reading: sum(row.gone is not None for row in reading.pictures()))
 
     def __len__(self) -> int:
         with self.rows.reading() as reading:

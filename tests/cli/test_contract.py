@@ -193,7 +193,7 @@ def toys_of(
     }
 
 
-_ELSEWHERE = {"train", "calibrate", "compose", "figure attention", "site", "mteb", "watch", "open"}
+_ELSEWHERE = {"train", "calibrate", "compose", "figure attention", "site", "mteb", "watch", "open", "mcp"}
 """Below, and in the files of tests that are named after them, where their runs are."""
 
 
