@@ -189,7 +189,9 @@ class _Making:
         changed = places != dict(before.places) or before.gone is not None
         if not changed and self.told.keys().isdisjoint(places):
             return Seen(before, "unchanged", write=False)
-        facts = self._facts(list(row.places), before, row.new)
+        # of files whose own image lies elsewhere now, nothing was told of this one
+        over = [path for path in row.new if path in self.at and not self.at[path].places]
+        facts = self._facts(list(row.places), before, over)
         now = facts.on(replace(before.at([Place(*place) for place in places.items()]), gone=None))
         outcome: Outcome = "moved" if row.new and row.lost else "unchanged"
         return Seen(now, outcome if same_facts(before, now) else "updated", write=now != before)

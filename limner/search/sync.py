@@ -18,7 +18,7 @@ from limner.counted import counted
 from limner.errors import SettingsError
 from limner.search.find_pictures import FoundPictures, pictures_below
 from limner.search.index import index_pictures
-from limner.search.places import plan, stats_of
+from limner.search.places import Plan, plan, stats_of
 from limner.settings import Settings
 from limner.store.entry import StoredImage
 from limner.store.erase import erase
@@ -146,21 +146,33 @@ def _indexed(
     how: SyncSettings,
     progress: Callable[[int, int], None] | None,
 ) -> IndexReport:
-    paths = found.pictures
+    total = len(found.pictures)
 
     def reports() -> Iterator[IndexReport]:
-        first, start = found, 0
-        # the first ones are found within seconds
-        step = min(how.batch_size, how.part) if how.part else len(paths)
-        while first is found or start < len(paths):
-            tell = None if progress is None else _shifted(progress, start, len(paths))
-            some = first._replace(pictures=paths[start : start + step])
+        done, first = 0, found
+        for paths in _parts(files, found, how):
+            tell = None if progress is None else _shifted(progress, done, total)
+            some = first._replace(pictures=paths)
             yield index_pictures(encoder, files, some, batch_size=how.batch_size, progress=tell)
             # what was passed over counts once
-            first, start = FoundPictures([], [], {}, {}), start + step
-            step = min(2 * step, how.part or step)
+            done, first = done + len(paths), FoundPictures([], [], {}, {})
 
     return reduce(_both, reports())
+
+
+def _parts(files: StoreFiles, found: FoundPictures, how: SyncSettings) -> Iterator[list[str]]:
+    if how.part is None or len(found.pictures) <= how.part:
+        yield found.pictures
+        return
+    tasks = [[task.path, *(place.path for place in task.others)] for task in _plan(files, found).tasks]
+    new = {path for paths in tasks for path in paths}
+    # what the store has goes first and together, and copies with each other: a part would miss where else bytes lie
+    part = [path for path in found.pictures if path not in new]
+    # the first new ones are found within seconds
+    start, step = 0, min(how.batch_size, how.part)
+    while part or start < len(tasks):
+        yield part + [path for paths in tasks[start : start + step] for path in paths]
+        part, start, step = [], start + step, min(2 * step, how.part)
 
 
 def _shifted(tell: Callable[[int, int], None], start: int, total: int) -> Callable[[int, int], None]:
@@ -177,12 +189,16 @@ def _both(one: IndexReport, other: IndexReport) -> IndexReport:
     return IndexReport(**values)
 
 
-def _planned(files: StoreFiles, found: FoundPictures) -> tuple[IndexReport, Set[str]]:
-    """Say what indexing would do, by what is seen without decoding, and from which paths pictures would move."""
+def _plan(files: StoreFiles, found: FoundPictures) -> Plan:
     with ThreadPoolExecutor() as threads:
         stats = stats_of(found.pictures, threads)
         images = files.images([*stats], {one.size for one in stats.values()})
-        planned = plan(found.pictures, stats, images, {}, threads)
+        return plan(found.pictures, stats, images, {}, threads)
+
+
+def _planned(files: StoreFiles, found: FoundPictures) -> tuple[IndexReport, Set[str]]:
+    """Say what indexing would do, by what is seen without decoding, and from which paths pictures would move."""
+    planned = _plan(files, found)
     outcomes = [seen.outcome for seen in planned.kept]
     report = IndexReport(
         added=sum(task.stored is None for task in planned.tasks),

@@ -266,6 +266,28 @@ def test_in_parts_it_is_the_same(store: StoreFiles, folder: Path, part: int) -> 
     assert found(store) == files_in(folder) - {str(folder / "new" / "broken.png")}
 
 
+def test_in_parts_files_that_change_places_keep_all(store: StoreFiles, folder: Path) -> None:
+    paths = sorted(files_in(folder))
+    for path in paths:
+        put(Path(path), Path(path).read_bytes())
+    synced(store)
+    known = {image.sha256: (image.id, image.identity) for image in store.images()}
+    # each gets the name of the one before
+    one = Path(paths[0]).rename(folder / "between")
+    for path, before in zip(paths[1:], paths, strict=False):
+        Path(path).rename(before)
+    one.rename(paths[-1])
+    report, encoded = synced(store, part=1)
+    assert (report.moved, report.replaced, encoded) == (30, 0, 0)
+    assert {image.sha256: (image.id, image.identity) for image in store.images()} == known
+    (folder / "z.png").hardlink_to(paths[0])
+    synced(store)
+    key = store.entries([paths[0]])[paths[0]].id
+    Path(paths[0]).write_bytes(draw(folder.parent / "edit.png", 98).read_bytes())
+    report, _ = synced(store, part=1)
+    assert (report.updated, report.replaced, store.entries([paths[0]])[paths[0]].id) == (1, 0, key)
+
+
 def test_only_some_files_are_looked_at(store: StoreFiles, folder: Path) -> None:
     draw(folder / "0" / "in.png", 50)
     draw(folder / "1" / "out.png", 51)
