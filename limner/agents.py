@@ -12,7 +12,6 @@ from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 from pydantic import Field, JsonValue
 
-from limner import __version__
 from limner.client import Client
 from limner.data.images import open_rgb
 from limner.documented import Result
@@ -93,11 +92,11 @@ class Hits(Result):
     matching: int
     """How many meet the conditions."""
     notes: tuple[str, ...]
-    """What was not understood: words that the model does not know, names that no picture has."""
+    """The parts that were not understood: words that the model does not know, names that no picture has."""
 
 
 class Tools:
-    """What agents can ask; the docstrings are what they read."""
+    """The questions of agents, who read these docstrings."""
 
     def __init__(self, library: Store | Client) -> None:
         self.library = library
@@ -167,7 +166,7 @@ def agent_server(library: Store | Client) -> Any:
         from mcp.types import ToolAnnotations
     except ImportError:
         raise SettingsError(f"agents need the package mcp: {install_hint('mcp')}") from None
-    server = MCPServer("limner", instructions=_HOW, version=__version__, log_level="ERROR")
+    server = MCPServer("limner", instructions=_HOW, log_level="ERROR")
     tools = Tools(library)
 
     def register(call: Callable[..., Any], answer: Callable[[Any], Any] | None = None) -> None:

@@ -30,6 +30,7 @@ LAYERS: list[set[str]] = [
     {"recipes", "figures"},
     {"library", "hub"},
     {"server", "client", "mteb", "site"},
+    {"agents"},
     {"cli"},
 ]
 """Each layer imports from itself and from those above it here; `limner/__init__` re-exports and is nobody's import."""

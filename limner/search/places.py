@@ -97,6 +97,11 @@ class _Row:
     new: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """True if all of it has moved."""
+        return bool(self.new) and self.places.keys().isdisjoint(self.image.paths)
+
 
 class _Making:
     """A plan while it is made: first which places each image has, then what is to be done."""
@@ -189,18 +194,16 @@ class _Making:
         changed = places != dict(before.places) or before.gone is not None
         if not changed and self.told.keys().isdisjoint(places):
             return Seen(before, "unchanged", write=False)
-        # of files whose own image lies elsewhere now, nothing was told of this one
-        over = [path for path in row.new if path in self.at and not self.at[path].places]
-        facts = self._facts(list(row.places), before, over)
+        # what is told of an image that lies elsewhere, too, was not told of this one
+        over = [self.at[path].image for path in row.new if path in self.at and not self.at[path].places]
+        facts = self._facts(list(row.places), [before, *over])
         now = facts.on(replace(before.at([Place(*place) for place in places.items()]), gone=None))
         outcome: Outcome = "moved" if row.new and row.lost else "unchanged"
         return Seen(now, outcome if same_facts(before, now) else "updated", write=now != before)
 
-    def _facts(self, paths: Sequence[str], image: StoredImage | None, new: Sequence[str]) -> Note:
-        """What stands of an image at these paths, some of which are new."""
-        rows = [self.at[path].image for path in new if path in self.at]
-        # of one of which nothing is known that of those whose files it has now
-        known = [facts for one in (image, *rows) if one is not None and (facts := told_of(one)) != Note()]
+    def _facts(self, paths: Sequence[str], images: Iterable[StoredImage | None]) -> Note:
+        """The facts of an image at these paths; `images`: it, and those whose files it has now."""
+        known = [facts for one in images if one is not None and (facts := told_of(one)) != Note()]
         facts, said = (known or [Note()])[0], dict[str, object]()
         # as they were told, so that the last row of a table stands
         for path in sorted(self.told.keys() & set(paths), key=self.order.__getitem__):
@@ -222,10 +225,14 @@ class _Making:
                 places = [path, *self.fresh[path]]
                 others = tuple(Place(one, self.files[one].mtime) for one in self.fresh[path])
                 before = edited.get(path)
+                # an edited copy has the facts of the file; a picture that was saved where one lay that has moved, none
+                known = [row.image for one in places if (row := self.at.get(one)) and not row.is_elsewhere]
                 wanted = (told.key for one in places if (told := self.told.get(one)) is not None)
                 key = before.id if before is not None else unused_key(path, next(wanted, None), taken)
                 tasks.append(
-                    Task(path, before, self._facts(places, before, places), key, others, self.sums.get(path))
+                    Task(
+                        path, before, self._facts(places, [before, *known]), key, others, self.sums.get(path)
+                    )
                 )
         return tasks
 

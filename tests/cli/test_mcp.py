@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Limner
+from tests.cli.command import Limner
 
 mcp = pytest.importorskip("mcp")
 
