@@ -34,6 +34,22 @@ def sync_all(folder: Path) -> None:
         sync(path)
 
 
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder with all that is in it into another one. Raises `OSError` of the first file that cannot be copied.
+
+    `shutil.copytree` goes on, and raises a list of texts in the end.
+    """
+
+    def unread(error: OSError) -> None:
+        raise error
+
+    for folder, _, names in os.walk(source, onerror=unread, followlinks=True):
+        to = target / Path(folder).relative_to(source)
+        to.mkdir(exist_ok=True)
+        for name in names:
+            shutil.copy2(Path(folder, name), to / name)
+
+
 def part_of(path: Path) -> Path:
     """Where a file or folder is written before it gets its name."""
     return path.with_name(f"{path.name}.part")

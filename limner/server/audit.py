@@ -322,11 +322,15 @@ def _fault(line: bytes, raw: bytes, place: int, follows: str | None, number: int
     read = read_line(line)
     if read is None or raw == line:
         return "the line is cut off or no JSON object"
-    if place == 1 and not (read.get("request") == BEGIN and read.get("previous", "") is None):
+    if place == 1 and not (_is_first(read) and read.get("previous", "") is None):
         return "the file does not begin with the first line of a chain"
     # numbers: one line that claims to be forgotten could stand for many, or for none
-    if (place > 1 and read.get("previous") != follows) or not 1 <= number_of(read) == number:
-        return "the line does not follow the one before it: a line was changed, removed or put in"
+    if place > 1 and not (read.get("previous") == follows and number_of(read) == number):
+        # a line has no digest of itself: what was changed in it is seen by the next one
+        return (
+            f"the line does not follow line {place - 1}: one of the two was changed, or lines between them were "
+            "removed or put in"
+        )
     return None
 
 

@@ -13,7 +13,7 @@ class AuditVerification(ResponseModel):
     """True if each line holds the digest of its predecessor, and the digest that was asked for was found."""
 
     broken: int | None
-    """Number of the first line that does not fit, from 1."""
+    """Number of the first line that does not fit the one before, from 1; either may be the one that was changed."""
 
     reason: str | None
     """The fault, if there is one."""

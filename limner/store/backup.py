@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from limner.durable import sync
+from limner.durable import copy_folder, sync
 from limner.errors import SettingsError, StoreError
 from limner.store.files import StoreFiles
 from limner.store.lock import LOCK_FILE, lock_of
@@ -56,7 +56,7 @@ def backup(
                         left.unlink()
                 # the model first: it is that of the store as long as the store is that of its description
                 if (source / MODEL_FOLDER).is_dir():
-                    shutil.copytree(source / MODEL_FOLDER, partial / MODEL_FOLDER)
+                    copy_folder(source / MODEL_FOLDER, partial / MODEL_FOLDER)
                 files.rows.copy(partial)
             report = _check(copy, files, partial, progress)
             with reached(target):

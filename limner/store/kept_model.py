@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from limner.durable import read_json, sealed, sync_all, whole_folder, write_text
+from limner.durable import copy_folder, read_json, sealed, sync_all, whole_folder, write_text
 from limner.errors import CheckpointError, SettingsError, StoreError
 from limner.export.exported import ExportedModel, load_export, read_description
 from limner.inference.source import EXPORT_FILE, RUN_FILE, kind_of
@@ -96,7 +96,7 @@ def keep(model: "TrainedModel | ExportedModel", folder: Path) -> None:
             write_text(partial / name, sealed({**listing, _MARK: ours}))
             # before the folder has its name: a power cut must not leave it with empty files
             sync_all(partial)
-    except (OSError, shutil.Error, CheckpointError, SettingsError) as error:
+    except (OSError, CheckpointError, SettingsError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
         raise StoreError(
             f"{folder}: the model cannot be kept in the store ({reason}); mend that, or leave it out with --no-model "
@@ -121,7 +121,7 @@ def take_back(files: StoreFiles) -> None:
 
 def _put_export(model: ExportedModel, folder: Path) -> dict[str, Any]:
     """Copy an export, and return the content of its `export.json`."""
-    shutil.copytree(model.path, folder, dirs_exist_ok=True)
+    copy_folder(model.path, folder)
     # its own files against their digests: a copy may be damaged, and the export may have been replaced
     load_export(folder).expect_whole()
     found = read_description(folder)

@@ -82,6 +82,8 @@ def test_a_line_that_is_changed_removed_put_in_or_moved_is_found(tmp_path: Path,
     elif kind != "cut":
         assert report.broken is not None
         assert at + 1 <= report.broken <= at + 2
+        # the line that was changed is named
+        assert report.broken == at + 1 or f"does not follow line {at + 1}:" in str(report.reason)
 
 
 @PER_EXAMPLE

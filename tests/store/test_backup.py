@@ -1,5 +1,6 @@
 """A backup is the store of one moment, beside whoever writes, or is refused and leaves nothing."""
 
+import errno
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -145,7 +146,19 @@ def test_refusals(files: StoreFiles, tmp_path: Path, monkeypatch: pytest.MonkeyP
         (folder / "store.sqlite").write_bytes(b"SQLite")
         raise StoreError(f"{folder}: cannot be used (the disk is full); make room on its disk", "full")
 
-    monkeypatch.setattr(SqliteRows, "copy", full)
-    with pytest.raises(StoreError, match="make room"):
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteRows, "copy", full)
+        with pytest.raises(StoreError, match="make room"):
+            backup(store, tmp_path / "copy")
+
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (Path(store) / "model" / "deep").mkdir(parents=True)
+    (Path(store) / "model" / "deep" / "a").touch()
+    monkeypatch.setattr("shutil.copyfile", no_room)
+    with pytest.raises(StoreError) as told:
         backup(store, tmp_path / "copy")
+    assert str(told.value) == f"{tmp_path / 'copy'}: cannot be written (No space left on device)"
+    assert told.value.trouble == "full"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "store", "there"]
