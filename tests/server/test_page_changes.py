@@ -13,7 +13,7 @@ from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from limner.server.tokens import Right, add_token
-from tests.server.browsing import CARDS, CHROMIUM, TEXT, a_picture, open_first, refuse, shown
+from tests.server.browsing import CARDS, CHROMIUM, TEXT, a_picture, open_first, refuse, searched, shown
 from tests.server.running import running
 from tests.server.serving import COUNT, added_to, toy_engine
 
@@ -134,6 +134,9 @@ def test_pictures_are_added_and_what_is_refused_is_named(browser: "Browser", tmp
         )
         assert page.inner_text("#stock") == f"{COUNT + 2} pictures"
         assert page.input_value("#text") == TEXT
+        # until the next search
+        searched(page, lambda: page.press("#text", "Enter"))
+        assert page.inner_text("#changed") == ""
 
 
 def test_a_picture_is_deleted_after_one_question(browser: "Browser", tmp_path: Path) -> None:

@@ -36,6 +36,31 @@ def test_a_file_that_is_no_picture(page: "Page") -> None:
     assert "words.txt is not a picture" in page.inner_text("#notice [role=alert]")
 
 
+def test_a_cleared_box_shows_the_start_again(page: "Page") -> None:
+    search(page)
+    shown(page)
+    page.fill("#text", "")
+    page.press("#text", "Enter")
+    page.wait_for_selector(".welcome")
+    assert page.locator("#grid li").count() == 0
+    assert "#" not in page.url
+    drop(page, b"words", "words.txt", "text/plain")
+    page.wait_for_selector("#notice [role=alert]")
+    page.press("#text", "Enter")
+    page.wait_for_selector(".welcome")
+    assert page.locator("#notice [role=alert]").count() == 0
+
+
+def test_an_old_notice_ends_where_many_descriptions_are_searched_for(page: "Page") -> None:
+    page.goto("/#view=many")
+    page.fill("#many-text", TEXT)
+    drop(page, b"words", "words.txt", "text/plain")
+    page.wait_for_selector("#notice [role=alert]")
+    page.click("#many-form .go")
+    page.wait_for_selector("#many-rows img")
+    assert page.locator("#notice [role=alert]").count() == 0
+
+
 @pytest.mark.parametrize("by", ["Enter", "button", "nothing"])
 def test_what_is_typed_before_the_page_has_its_strings_is_kept(page: "Page", by: str) -> None:
     strings = before_its_strings(page)

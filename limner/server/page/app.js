@@ -17,7 +17,7 @@ import {
 import { byId, onLink } from "./elements.js";
 import { startLanguage, startTheme } from "./appearance.js";
 import { hideBench, say, showBench, startBench } from "./bench.js";
-import { offerChanges, startChanges } from "./changes.js";
+import { endTold, offerChanges, startChanges } from "./changes.js";
 import {
   choose,
   closeCompare,
@@ -117,6 +117,7 @@ async function find() {
   const question = (asking = new AbortController());
   const asked = state;
   say("");
+  endTold();
   const late = setTimeout(wait, PATIENCE);
   try {
     if (!store) await loadStore(question.signal);
@@ -382,7 +383,10 @@ function note(hit, text) {
 }
 
 startForm({
-  onSearch: (text) => (text || asksSomething({ ...state, text }) ? go({ text }) : focusText()),
+  onSearch: (text) => {
+    go({ text });
+    if (!asksSomething(state)) focusText();
+  },
   onPicture: give,
   onNoPicture: () => go({ picture: "", like: "", weight: 0.5, text: typed() }),
   onWeight: (weight) => go({ weight, text: typed() }),

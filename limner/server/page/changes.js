@@ -34,6 +34,9 @@ export function offerChanges(store) {
 
 const tell = (...lines) => byId("changed").replaceChildren(...lines.map((line) => h("span", { dir: "auto" }, line)));
 
+/** What became of files is said until the next search. */
+export const endTold = () => asking || tell();
+
 /** One after the other: the server changes its store in one thread. A file that is refused keeps no other one out. */
 async function addAll(files) {
   asking?.abort();
@@ -55,6 +58,7 @@ async function addAll(files) {
       }
     }
   } finally {
+    if (asking?.signal === signal) asking = null;
     if (added) doing.onChanged();
   }
   const more = refused.length - MOST_NAMED;
@@ -81,8 +85,8 @@ export function deletion(hit) {
       if (!doing.onProblem(problem)) place.replaceChildren(h("span", { class: "hint wrong", role: "alert" }, problem.detail || problem.message), first);
       return;
     }
-    tell(t("deleted", { picture: hit.name }));
     doing.onChanged();
+    tell(t("deleted", { picture: hit.name }));
   }
   place.append(first);
   return [place];

@@ -120,6 +120,7 @@ async function start() {
     (found.some((row) => row.text.length > LONGEST) && t("manyLongest", { most: LONGEST }));
   byId("many-status").textContent = wrong || "";
   if (wrong) return;
+  byId("notice").replaceChildren();
   keep(true);
   rows = found;
   const question = (asking = new AbortController());
