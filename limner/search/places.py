@@ -202,14 +202,17 @@ class _Making:
         # of one of which nothing is known that of those whose files it has now
         known = [facts for one in (image, *rows) if one is not None and (facts := told_of(one)) != Note()]
         facts, said = (known or [Note()])[0], dict[str, object]()
-        # as they were told, so that the last row of a table stands
-        for path in sorted(self.told.keys() & set(paths), key=self.order.__getitem__):
+        for path in self._told_of(paths):
             told = self.told[path]
             facts = told.over(facts)
             if any(said.get(name, value) != value for name, value in told.facts.items()):
                 self.contradicted.append(path)
             said |= told.facts
         return facts
+
+    def _told_of(self, paths: Sequence[str]) -> list[str]:
+        """Those of which something is told, as they were told, so that the last row of a table stands."""
+        return sorted(self.told.keys() & set(paths), key=self.order.__getitem__)
 
     def _tasks(self, paths: Sequence[str], edited: Mapping[str, StoredImage]) -> list[Task]:
         taken = {row.image.id for row in self.rows}
@@ -222,8 +225,8 @@ class _Making:
                 places = [path, *self.fresh[path]]
                 others = tuple(Place(one, self.files[one].mtime) for one in self.fresh[path])
                 before = edited.get(path)
-                wanted = (told.key for one in places if (told := self.told.get(one)) is not None)
-                key = before.id if before is not None else unused_key(path, next(wanted, None), taken)
+                wanted = [None, *(self.told[one].key for one in self._told_of(places))][-1]
+                key = before.id if before is not None else unused_key(path, wanted, taken)
                 tasks.append(
                     Task(path, before, self._facts(places, before, places), key, others, self.sums.get(path))
                 )
