@@ -352,14 +352,22 @@ def reindex(
     counted, and with `delete` taken out. Sentences are not moved: index them anew (`limner.search.sentences`). Raises
     what `index_pictures` raises.
     """
-    facts, held = dict[str, Told](), {image.id: image.sha256 for image in new.images()}
-    for image in (image for image in old.images() if image.gone is None):
-        # a copy that is gone is none of the new store's
-        for path in image.paths[:1] + [path for path in image.paths[1:] if Path(path).is_file()]:
-            own = {**image.metadata, "identity": image.identity, "taken": image.taken_told}
-            # in a store of other pictures another one may have its key
-            key = image.id if held.get(image.id, image.sha256) == image.sha256 else None
-            facts[path] = Told(own, key, whole=True)
+    images = [image for image in old.images() if image.gone is None]
+    held = {image.id: image.sha256 for image in new.images()}
+    with ThreadPoolExecutor() as threads:
+        files = stats_of([path for image in images for path in image.paths], threads)
+    facts, changed = dict[str, Told](), dict[str, Told]()
+    for image in images:
+        own = {**image.metadata, "identity": image.identity, "taken": image.taken_told}
+        # in a store of other pictures another one may have its key
+        key = image.id if held.get(image.id, image.sha256) == image.sha256 else None
+        for path, mtime in image.places:
+            # a copy that is gone is none of the new store's
+            if path in files or path == image.path:
+                told = facts if files.get(path) == (image.size, mtime) else changed
+                told[path] = Told(own, key, whole=True)
+    # what is told last stands: that of a file which may have another image's bytes by now comes first
+    facts = {**changed, **facts}
     report = index_files(
         encoder,
         new,

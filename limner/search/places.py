@@ -205,14 +205,17 @@ class _Making:
         """The facts of an image at these paths; `images`: it, and those whose files it has now."""
         known = [facts for one in images if one is not None and (facts := told_of(one)) != Note()]
         facts, said = (known or [Note()])[0], dict[str, object]()
-        # as they were told, so that the last row of a table stands
-        for path in sorted(self.told.keys() & set(paths), key=self.order.__getitem__):
+        for path in self._told_of(paths):
             told = self.told[path]
             facts = told.over(facts)
             if any(said.get(name, value) != value for name, value in told.facts.items()):
                 self.contradicted.append(path)
             said |= told.facts
         return facts
+
+    def _told_of(self, paths: Sequence[str]) -> list[str]:
+        """Those of which something is told, as they were told, so that the last row of a table stands."""
+        return sorted(self.told.keys() & set(paths), key=self.order.__getitem__)
 
     def _tasks(self, paths: Sequence[str], edited: Mapping[str, StoredImage]) -> list[Task]:
         taken = {row.image.id for row in self.rows}
@@ -227,13 +230,10 @@ class _Making:
                 before = edited.get(path)
                 # an edited copy has the facts of the file; a picture that was saved where one lay that has moved, none
                 known = [row.image for one in places if (row := self.at.get(one)) and not row.is_elsewhere]
-                wanted = (told.key for one in places if (told := self.told.get(one)) is not None)
-                key = before.id if before is not None else unused_key(path, next(wanted, None), taken)
-                tasks.append(
-                    Task(
-                        path, before, self._facts(places, [before, *known]), key, others, self.sums.get(path)
-                    )
-                )
+                facts = self._facts(places, [before, *known])
+                wanted = [None, *(self.told[one].key for one in self._told_of(places))][-1]
+                key = before.id if before is not None else unused_key(path, wanted, taken)
+                tasks.append(Task(path, before, facts, key, others, self.sums.get(path)))
         return tasks
 
 

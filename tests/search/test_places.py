@@ -303,7 +303,9 @@ def test_of_copies_the_last_word_stands_in_whichever_order_they_are_indexed(tmp_
             assert image.identity == ("C" if told.index("b.png") < told.index("c.png") else "B")
             assert image.metadata == ({} if told[-1] == "c.png" else {"camera": 3})
             # of the two that agree none is named
-            assert len(report.contradicted) == {"a": 2, "b": 1, "c": 1}[told[1][0]] if told[0] != "c.png" else 1
+            assert (
+                len(report.contradicted) == {"a": 2, "b": 1, "c": 1}[told[1][0]] if told[0] != "c.png" else 1
+            )
 
 
 def test_facts_that_are_not_told_stay_and_none_takes_one_away(tmp_path: Path) -> None:
@@ -373,6 +375,35 @@ def test_another_model_gets_the_same_keys_and_copies(tmp_path: Path) -> None:
     (folder / "gone.png").unlink()
     assert reindex(store, FakeEncoder(), other) == IndexReport(added=3, copies=1)
     assert [(i.id, i.identity) for i in other.images()] == [(i.id, i.identity) for i in store.images()]
+
+
+@pytest.mark.parametrize(("one", "two"), ["ab", "ba"])
+def test_a_file_with_the_bytes_of_another_picture_brings_no_facts_into_a_new_store(
+    one: str, two: str, tmp_path: Path
+) -> None:
+    store, other, folder = made(tmp_path / "store"), made(tmp_path / "other"), tmp_path / "pictures"
+    for number, name in enumerate("ab"):
+        put(folder / f"{name}.png", bytes_of(tmp_path, number + 4))
+    indexed(store, folder, {f"{name}.png": name for name in "ab"})
+    put(folder / f"{two}.png", (folder / f"{one}.png").read_bytes())
+    assert reindex(store, FakeEncoder(), other).added == 1
+    (image,) = other.images()
+    assert (image.identity, image.id) == (one, store.entries()[str(folder / f"{one}.png")].id)
+
+
+def test_files_that_change_places_keep_their_facts_to_themselves(tmp_path: Path) -> None:
+    store, folder = made(tmp_path / "store"), tmp_path / "pictures"
+    for number, name in enumerate("abc"):
+        put(folder / f"{name}.png", bytes_of(tmp_path, number + 4))
+    indexed(store, folder, {"a.png": "anna"})
+    known = {image.sha256: (image.id, image.identity) for image in store.images()}
+    change(folder, ("swap", "a.png", "b.png"), tmp_path)
+    assert indexed(store, folder)[0] == IndexReport(moved=2, unchanged=1)
+    assert {image.sha256: (image.id, image.identity) for image in store.images()} == known
+    # where nothing is left of it, what was told of the file stays
+    (folder / "c.png").replace(folder / "b.png")
+    assert indexed(store, folder)[0] == IndexReport(updated=1, unchanged=1, replaced=1)
+    assert store.entries()[str(folder / "b.png")].identity == "anna"
 
 
 def test_a_copy_is_a_place_of_its_picture(tmp_path: Path) -> None:
