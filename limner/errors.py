@@ -43,11 +43,11 @@ full, what lies there is damaged, it is a store of another model, another proces
 
 
 class StoreError(LimnerError):
-    """A search store is missing, damaged, or bound to another model; `trouble` says which of these."""
+    """A search store is missing, damaged, or bound to another model; `trouble` says which of these, `part` of what."""
 
-    def __init__(self, message: str, trouble: StoreTrouble = "other") -> None:
+    def __init__(self, message: str, trouble: StoreTrouble = "other", part: str = "the store") -> None:
         super().__init__(message)
-        self.trouble = trouble
+        self.trouble, self.part = trouble, part
 
 
 class UnfinishedErasureError(StoreError):

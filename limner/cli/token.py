@@ -84,11 +84,12 @@ def add_command(
 @command(app, "list")
 def list_command(file: TokenFile) -> list[TokenListed]:
     """Print the names and rights of a file of tokens."""
-    from limner.server.tokens import read_tokens
+    from limner.server.tokens import is_over, read_tokens
 
     tokens = read_tokens(file)
     for token in tokens:
         until = "" if token.expires is None else f"  until {token.expires}"
+        until += ", which is over" if is_over(token.expires) else ""
         out.print(f"{token.name}  {','.join(token.rights)}  {token.created}{until}")
     if not tokens:
         err.print(f"{file}: no tokens")

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from limner.errors import SettingsError
 from limner.server.limits import Buckets, client_of, too_many
 from limner.server.problems import problem
-from limner.server.routes import rules_of
+from limner.server.routes import OTHER, rules_of
 from limner.server.tokens import RIGHTS, Right, Token, Tokens
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -101,7 +101,10 @@ class Access:
         if guesses is not None and (wait := guesses.take(client_of(scope))):
             return too_many("too many requests with a wrong token", wait)
         challenge = {"WWW-Authenticate": "Bearer"}
-        return problem(401, f"the token {fault}; send Authorization: Bearer TOKEN", headers=challenge)
+        # a proxy may serve it below a path that it does not know of
+        lost = "; this address is none of the server's: behind a proxy look at its root_path"
+        more = lost if rules_of(scope).path == OTHER else ""
+        return problem(401, f"the token {fault}; send Authorization: Bearer TOKEN{more}", headers=challenge)
 
 
 def _shown_token(headers: Mapping[bytes, bytes]) -> bytes | None:

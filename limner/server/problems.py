@@ -170,7 +170,7 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
             log.error("%s", error)
             if isinstance(error, UnfinishedErasureError):
                 return problem(503, f"{_UNFINISHED}: {_HELD_UP[error.trouble]}; call it again")
-            return problem(503, f"the store: {STORE_TROUBLES[error.trouble]}; the server's log says more")
+            return problem(503, f"{error.part}: {STORE_TROUBLES[error.trouble]}; the server's log says more")
         return problem(409, without_paths(str(error), folders))
 
     async def of_validation(request: Request, error: Exception) -> Response:

@@ -50,8 +50,13 @@ class Token:
 
     @property
     def has_expired(self) -> bool:
-        """True after its last day, in UTC."""
-        return self.expires is not None and self.expires < datetime.now(UTC).date()
+        """True after its last day."""
+        return is_over(self.expires)
+
+
+def is_over(day: date | None) -> bool:
+    """True after a day, in UTC; False for none."""
+    return day is not None and day < datetime.now(UTC).date()
 
 
 class StoredToken(Documented):
@@ -100,7 +105,7 @@ def add_token(file: Path, name: str, rights: Collection[Right], *, expires: date
 
     `expires` is its last day, in UTC. Raises `SettingsError`.
     """
-    if expires is not None and expires < datetime.now(UTC).date():
+    if is_over(expires):
         raise SettingsError(
             f"a token until {expires} would have expired already; expected today or a later day"
         )

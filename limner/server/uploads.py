@@ -112,7 +112,8 @@ class Changes:
 
 def _unwritten(place: Path | None, error: OSError) -> StoreError:
     trouble, advice = cause_of(error.errno)
-    return StoreError(f"{place}: cannot be written ({error.strerror or error}){advice}", trouble)
+    told = f"{place}: cannot be written ({error.strerror or error}){advice}"
+    return StoreError(told, trouble, "the folder of uploads")
 
 
 def _parent(path: str) -> str:

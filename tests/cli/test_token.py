@@ -62,5 +62,7 @@ def test_the_command_says_until_when(limner: Limner, tmp_path: Path) -> None:
     assert "may search until 2999-01-31" in made.err
     assert limner("token", "list", file).out.rstrip().endswith("until 2999-01-31")
     assert json.loads(limner("token", "list", file, "--json").out)[0]["expires"] == "2999-01-31"
+    file.write_text(file.read_text().replace("2999-01-31", "2025-01-31"))
+    assert limner("token", "list", file).out.rstrip().endswith("until 2025-01-31, which is over")
     for wrong in ("tomorrow", "31.1.2999", "2020-01-01"):
         assert limner("token", "add", file, "bob", "--expires", wrong).code == 2

@@ -84,6 +84,13 @@ def test_own_names_are_served(engine: Engine, host: str) -> None:
     assert client.get("/v1/info", headers={"Host": host}).status_code == 200
 
 
+def test_a_missing_root_path_is_hinted_at(guarded: TestClient) -> None:
+    """As behind a proxy that serves it below a path, and tells it the whole one."""
+    hint = "look at its root_path"
+    assert hint in problem(guarded.get("/photos/v1/info"), 401)["detail"]
+    assert hint not in problem(guarded.get("/v1/info"), 401)["detail"]
+
+
 def test_what_needs_the_token(engine: Engine) -> None:
     routes = create_app(Store(engine), ServerSettings(docs=True)).state.routes
 

@@ -30,8 +30,9 @@ def test_a_full_disk_leaves_nothing(engine: Engine, tmp_path: Path, monkeypatch:
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
-        with pytest.raises(StoreError, match="No space left"):
+        with pytest.raises(StoreError, match="No space left") as told:
             changes.add(content, "a.png", {})
+        assert (told.value.trouble, told.value.part) == ("full", "the folder of uploads")
     assert added_to(tmp_path / "uploads") == []
     with engine.files.writing():
         other = Engine(type(engine.files).open(engine.files.folder), engine.encoder)
