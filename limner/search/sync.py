@@ -19,6 +19,7 @@ from limner.errors import SettingsError
 from limner.search.find_pictures import FoundPictures, pictures_below
 from limner.search.index import index_pictures
 from limner.search.places import Plan, plan, stats_of
+from limner.search.sentences import SentenceTable
 from limner.settings import Settings
 from limner.store.entry import StoredImage
 from limner.store.erase import erase
@@ -262,14 +263,16 @@ def _take_out(files: StoreFiles, gone: Sequence[StoredImage], lost: set[str]) ->
     if not lost:
         return
     now = int(time.time())
-    # an image that has lost a place beside others
-    left = [
-        image.at([place for place in image.places if place.path not in lost])
-        for image in files.images(sorted(lost))
-        if not lost.isdisjoint(image.paths) and not lost.issuperset(image.paths)
-    ]
+    left, moves = list[StoredImage](), dict[str, str]()
+    for image in files.images(sorted(lost)):
+        out = lost.intersection(image.paths)
+        # an image that has lost a place beside others
+        if out and (places := [place for place in image.places if place.path not in out]):
+            left.append(image.at(places))
+            moves |= dict.fromkeys(out, places[0].path)
     with files.changing() as writer:
         writer.update([*(replace(image, gone=now) for image in gone), *left])
+        SentenceTable(files).move(writer, moves)
 
 
 def _erase_overdue(files: StoreFiles, kept_days: float) -> int:

@@ -218,6 +218,19 @@ def test_a_copy_elsewhere_keeps_the_picture(store: StoreFiles, folder: Path, tmp
     assert (image.paths, image.identity) == ([str(other)], "ann")
 
 
+def test_sentences_of_a_copy_that_is_deleted_stay_with_the_picture(store: StoreFiles, folder: Path) -> None:
+    first, copy = folder / "0" / "3.png", folder / "2" / "copy.png"
+    shutil.copy(first, copy)
+    synced(store)
+    table = SentenceTable(store)
+    table.index(FakeEncoder(), [Sentence("her coat", str(first)), Sentence("a hat", str(copy))])
+    first.unlink()
+    report, _ = synced(store, only={str(first)})
+    assert (report.gone, report.copies_gone) == ((), 1)
+    assert {one.path for one, _ in zip(*table.describing(), strict=True)} == {str(copy)}
+    assert erase(store, identity="ann").sentences == 2
+
+
 def test_what_came_back_is_told(store: StoreFiles, folder: Path) -> None:
     path = folder / "0" / "3.png"
     content, times = path.read_bytes(), path.stat()
