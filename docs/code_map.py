@@ -63,8 +63,10 @@ WAYS = {
         ),
         ("limner/server/limits.py", "Bodies", "limits its size, `RateLimit` the requests of its client"),
         ("limner/server/access.py", "Access", "holds token and right against the rules"),
+        ("limner/server/problems.py", "expect_known", "refuses parameters that the route has not"),
         ("limner/server/routes_search.py", "search_routes", "takes the body, and asks the worker"),
         ("limner/server/bodies.py", "RequestModel", "is the base of bodies"),
+        ("limner/arguments.py", "several", "takes one or several of what callers of the library give"),
         ("limner/requests.py", "SearchRequest", "is the query from here on, checked"),
         ("limner/server/audit_routes.py", "note", "gives its facts to the audit log"),
         ("limner/server/batching.py", "Worker", "answers queries that wait together, in the model's thread"),
@@ -85,6 +87,7 @@ WAYS = {
         ("limner/search/ranking.py", "Ranking", "re-ranks, groups and cuts"),
         ("limner/search/languages.py", "unread_language", "says what the model does not read of the text"),
         ("limner/wire.py", "Hit", "is one of the answer that comes back"),
+        ("limner/store/uploads.py", "has_uploads_name", "tells pictures that clients have added, which keep their names"),
     ),
     # its files of these three rooms; `tests/cli/test_way_into_a_store.py` follows the calls
     "The way of a picture into a store, from `limner index`": (
@@ -107,6 +110,7 @@ WAYS = {
             "plan",
             "says which image each file is: one that has moved, a copy, or one to read",
         ),
+        ("limner/store/uploads.py", "added_as", "tells files that clients have added, which are pictures of their own"),
         ("limner/search/sentences.py", "SentenceTable", "lets sentences follow to other paths"),
         ("limner/search/image_look.py", "look_at", "reads one: its bytes, its pixels, when it was taken"),
         ("limner/store/entry.py", "StoredImage", "is what the store keeps of it, beside its embedding"),

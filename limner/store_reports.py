@@ -116,16 +116,8 @@ class SyncReport(IndexReport):
     @property
     def is_news(self) -> bool:
         """True if it changed something."""
-        counts = (
-            self.added,
-            self.updated,
-            self.moved,
-            self.copies,
-            self.replaced,
-            self.returned,
-            self.erased,
-        )
-        return any(counts) or (self.doubt is None and bool(self.gone or self.copies_gone))
+        changed = self.added, self.updated, self.moved, self.copies, self.replaced, self.returned, self.erased
+        return any(changed) or (self.doubt is None and bool(self.gone or self.copies_gone))
 
     @property
     def sound(self) -> bool:

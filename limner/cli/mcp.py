@@ -1,7 +1,7 @@
 """`limner mcp`: tools for agents, over the Model Context Protocol."""
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +14,8 @@ app = group("Mcp.")
 _TOKEN = "LIMNER_TOKEN"
 
 
-@command(app, "mcp")
+# each line of its output is a message of the protocol
+@command(app, "mcp", schema=dict[str, Any])
 def mcp_command(
     place: Annotated[str, typer.Argument(metavar="STORE", help="Store folder, or the URL of a server.")],
     run: MovedRun = None,
