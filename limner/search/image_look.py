@@ -42,7 +42,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Told:
-    """What is told of an image now.
+    """The facts that are told of an image now.
 
     - `facts`: by name, `identity` and `taken` among them; None takes one away.
     - `key`: that of the image if it is new; `whole`: True if facts that are not named go, False if they stay.

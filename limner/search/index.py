@@ -307,7 +307,7 @@ def spelled_as(paths: Iterable[str], notes: Mapping[str, _T]) -> dict[str, _T]:
 
 
 def told_by(metadata: Mapping[str, Mapping[str, Any] | Told]) -> dict[str, Told]:
-    """What is told of images by path, from metadata as `index_pictures` takes them. Raises `DataError`."""
+    """The facts that are told of images by path, from metadata as `index_pictures` takes them. Raises `DataError`."""
     told = {}
     for path, values in metadata.items():
         absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links

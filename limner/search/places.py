@@ -197,7 +197,7 @@ class _Making:
         return Seen(now, outcome if same_facts(before, now) else "updated", write=now != before)
 
     def _facts(self, paths: Sequence[str], image: StoredImage | None, new: Sequence[str]) -> Note:
-        """What stands of an image at these paths, some of which are new."""
+        """The facts that stand of an image at these paths, some of which are new."""
         rows = [self.at[path].image for path in new if path in self.at]
         # of one of which nothing is known that of those whose files it has now
         known = [facts for one in (image, *rows) if one is not None and (facts := told_of(one)) != Note()]
