@@ -87,7 +87,11 @@ WAYS = {
         ("limner/search/ranking.py", "Ranking", "re-ranks, groups and cuts"),
         ("limner/search/languages.py", "unread_language", "says what the model does not read of the text"),
         ("limner/wire.py", "Hit", "is one of the answer that comes back"),
-        ("limner/store/uploads.py", "has_uploads_name", "tells pictures that clients have added, which keep their names"),
+        (
+            "limner/store/uploads.py",
+            "has_uploads_name",
+            "tells pictures that clients have added, which keep their names",
+        ),
     ),
     # its files of these three rooms; `tests/cli/test_way_into_a_store.py` follows the calls
     "The way of a picture into a store, from `limner index`": (
@@ -110,7 +114,11 @@ WAYS = {
             "plan",
             "says which image each file is: one that has moved, a copy, or one to read",
         ),
-        ("limner/store/uploads.py", "added_as", "tells files that clients have added, which are pictures of their own"),
+        (
+            "limner/store/uploads.py",
+            "added_as",
+            "tells files that clients have added, which are pictures of their own",
+        ),
         ("limner/search/sentences.py", "SentenceTable", "lets sentences follow to other paths"),
         ("limner/search/image_look.py", "look_at", "reads one: its bytes, its pixels, when it was taken"),
         ("limner/store/entry.py", "StoredImage", "is what the store keeps of it, beside its embedding"),
