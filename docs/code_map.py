@@ -63,7 +63,11 @@ WAYS = {
         ),
         ("limner/server/limits.py", "Bodies", "limits its size, `RateLimit` the requests of its client"),
         ("limner/server/access.py", "Access", "holds token and right against the rules"),
-        ("limner/server/problems.py", "expect_known", "refuses parameters that the route has not"),
+        (
+            "limner/server/problems.py",
+            "problem",
+            "is a refusal; parameters that the route has not are refused",
+        ),
         ("limner/server/routes_search.py", "search_routes", "takes the body, and asks the worker"),
         ("limner/server/bodies.py", "RequestModel", "is the base of bodies"),
         ("limner/arguments.py", "several", "takes one or several of what callers of the library give"),

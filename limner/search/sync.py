@@ -61,12 +61,14 @@ def sync(
     *,
     only: Collection[str] | None = None,
     leave: Set[str] = frozenset(),
+    now: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> SyncReport:
     """Index new and changed files of the folders that a store follows, and take out pictures whose files are gone.
 
     - `only`: absolute paths of files and folders, to look at no others; the erasure of pictures that wait is left to a
       call without it.
+    - `now`: the time by which pictures have waited, seconds since 1970; None = by the clock.
     - `leave`: absolute paths of files that are being written, of which a later call has to be told.
 
     Raises `SettingsError` for a store that follows no folder, and what `limner.search.index.index_pictures` raises.
@@ -88,7 +90,11 @@ def sync(
         gone, lost, doubt = _gone(files, looked, only, moved, yes=how.yes)
         if doubt is None and not how.dry_run:
             _take_out(files, gone, lost)
-    erased = 0 if how.dry_run or only is not None else _erase_overdue(files, how.kept_days)
+    erased = (
+        0
+        if how.dry_run or only is not None
+        else _erase_overdue(files, how.kept_days, time.time() if now is None else now)
+    )
     waiting = _waiting(files)
     out = len(gone) if doubt is None and not how.dry_run else 0
     return SyncReport(
@@ -275,11 +281,10 @@ def _take_out(files: StoreFiles, gone: Sequence[StoredImage], lost: set[str]) ->
         SentenceTable(files).move(writer, moves)
 
 
-def _erase_overdue(files: StoreFiles, kept_days: float) -> int:
+def _erase_overdue(files: StoreFiles, kept_days: float, now: float) -> int:
     """Erase the images whose files have been gone for so long."""
     if not _waiting(files):
         return 0
-    now = time.time()
     waiting = [image for image in files.images() if image.gone is not None]
     due = [image.id for image in waiting if (image.gone or 0) + kept_days * _DAY <= now]
     # written while the clock was wrong: from now on

@@ -182,6 +182,8 @@ class _Rounds:
             self.how if steady else self.how.replace(kept_days=float("inf")),
             only=None if whole else settled,
             leave=self._waiting - settled,
+            # by the clock that was looked at: it may jump meanwhile
+            now=self._clocks[0] if whole else None,
         )
 
     def _clock_is_steady(self) -> bool:

@@ -118,7 +118,7 @@ def test_a_file_that_is_being_written_is_waited_for(
             file.write(content[place : place + len(content) // 16])
             file.flush()
             time.sleep(0.4)
-        until(lambda: found(store) == files_in(folder))
+        until(lambda: found(store) == files_in(folder) and bool(told.reports))
         assert not [one for report in told.reports for one in report.skipped]
         assert [report.added for report in told.reports] == [1]
 
