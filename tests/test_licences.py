@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 ALLOWED = frozenset(
     {
         *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "CNRI-Python", "ISC"),
-        *("MIT", "MIT-CMU", "PSF-2.0", "Unlicense", "Zlib", "Apache-2.0 WITH LLVM-exception"),
+        *("MIT", "MIT-0", "MIT-CMU", "PSF-2.0", "Unlicense", "Zlib", "Apache-2.0 WITH LLVM-exception"),
     }
 )
 """SPDX names of licences that ask for a notice at most: they suit a program under Apache-2.0."""
