@@ -68,7 +68,8 @@ def _address(loc: tuple[int | str, ...], values: Any) -> list[str]:
     for place in loc:
         if isinstance(values, Mapping):
             values = values.get(place, values)
-        elif isinstance(values, list | tuple) and isinstance(place, int):
+        # a value that lacks has a place, too
+        elif isinstance(values, list | tuple) and isinstance(place, int) and place < len(values):
             values = values[place]
         named = isinstance(place, int) and isinstance(values, Mapping) and isinstance(values.get("name"), str)
         part = values["name"] if named else str(place)

@@ -25,6 +25,9 @@ def engine(tmp_path: Path) -> Engine:
     """A store of 23 pictures, two of each colour but for one, in three cameras."""
     encoder = FakeEncoder()
     pictures = [draw(tmp_path / f"{number:02}.png", number // 2) for number in range(COUNT)]
+    for picture in pictures[1::2]:
+        # the same to look at, in other bytes
+        picture.write_bytes(picture.read_bytes() + b"\0")
     files = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
     facts = {
         str(path): {"camera": number % 3, "identity": f"id-{number // 4}"}

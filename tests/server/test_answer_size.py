@@ -29,8 +29,9 @@ def heavy(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     engine = toy_engine(folder)
     pictures = [folder / HOME / f"{seed}.png" for seed in range(COUNT)]
     sizes = [0, 40_000, 10, 2000, 2000, 2000, 2000, 7000]
-    facts: dict[str, dict[str, str]] = {
-        str(path): {"note": "ü" * (size // 2)} for path, size in zip(pictures, sizes, strict=True)
+    facts: dict[str, dict[str, str | None]] = {
+        str(path): {"note": "ü" * (size // 2), "camera": None}
+        for path, size in zip(pictures, sizes, strict=True)
     }
     for path, size in zip(pictures, [30_000, 0, 3000, 2000, 0, 20_000, 10, 0], strict=True):
         # of a sign that JSON spells with six
