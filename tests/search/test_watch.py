@@ -5,13 +5,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from limner.errors import StoreError
 from limner.search import watch as module
 from limner.search.index import index_pictures
+from limner.search.sync import SyncSettings
 from limner.search.watch import watch
 from limner.store.files import StoreFiles
 from limner.store.folders import TEXT
@@ -259,6 +262,28 @@ def test_a_clock_that_jumps_erases_nothing(
         time.sleep(3)
         assert len(store.images()) == 20
     assert not any(report.erased for report in told.reports)
+
+
+def test_for_an_hour_behind_a_jump_nothing_is_erased_and_the_clock_is_read_once(
+    store: StoreFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall, steady = [1e9], [1e4]
+    monkeypatch.setattr("time.time", lambda: wall[0])
+    monkeypatch.setattr("time.monotonic", lambda: steady[0])
+    asked = list[tuple[float, float]]()
+
+    def look(how: SyncSettings, *, now: float, **named: Any) -> SyncReport:
+        asked.append((how.kept_days, now))
+        return SyncReport()
+
+    rounds = module._Rounds(store, look, lambda told: None, SyncSettings(), 600.0)
+    year = 365 * 86400.0
+    steps = ((600, 0, 30), (600, year, inf), (1800, 0, inf), (1700, 0, inf), (200, 0, 30), (600, -year, inf))
+    for passed, jump, expected in steps:
+        steady[0] += passed
+        wall[0] += passed + jump
+        rounds.take((), threading.Event())
+        assert asked.pop() == (expected, wall[0])
 
 
 def test_a_network_is_known_by_the_list_of_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
