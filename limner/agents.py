@@ -124,13 +124,13 @@ class Tools:
         """Find the nearest pictures to a description, to a picture, or to both; without, list the newest."""
         if not description and not like:
             items = self.library.items(offset=offset, limit=limit, where=where, newest=True)
-            found = tuple(_found(item, item.name) for item in items)
+            found = tuple(map(_found, items))
             return Hits(found=found, matching=items.total, notes=_notes(absent=items.absent))
         answer = self.library.search(
             description or None, like=like or None, where=where, k=limit, offset=offset or None
         )
         return Hits(
-            found=tuple(_found(hit, str(hit.path or hit.name)) for hit in answer.hits),
+            found=tuple(map(_found, answer.hits)),
             matching=answer.matching,
             notes=_notes(answer.absent, answer.unknown, answer.turned, answer.language),
         )
@@ -190,13 +190,14 @@ def agent_server(library: Store | Client) -> Any:
     return server
 
 
-def _found(picture: Hit | Item, name: str) -> Found:
+def _found(picture: Hit | Item) -> Found:
     metadata = {
         fact: f"{value[:_LONGEST]}…" if isinstance(value, str) and len(value) > _LONGEST else value
         for fact, value in picture.metadata.items()
     }
     scores = {} if isinstance(picture, Item) else {"probability": picture.probability, "score": picture.score}
     taken = None if picture.taken is None else picture.taken.isoformat()
+    name = str(picture.path or picture.name)
     return Found(
         key=picture.id, name=name, taken=taken, identity=picture.identity, metadata=metadata, **scores
     )

@@ -70,6 +70,10 @@ def test_an_agent_finds_looks_and_counts(library: Store | Client) -> None:
     assert hits[0]["score"] == pytest.approx(expected[0].score)
     matching = library.items(where="camera=1", newest=True)
     assert [hit["key"] for hit in newest.structured_content["found"]] == [one.id for one in matching][:2]
+    # a place is told as it is of hits
+    assert [hit["name"] for hit in newest.structured_content["found"]] == [
+        str(one.path or one.name) for one in matching
+    ][:2]
     assert count.structured_content["result"] == newest.structured_content["matching"] == matching.total
     keys = [hit["key"] for hit in hits]
     sheet, close, facts = called(

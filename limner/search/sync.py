@@ -90,11 +90,9 @@ def sync(
         gone, lost, doubt = _gone(files, looked, only, moved, yes=how.yes)
         if doubt is None and not how.dry_run:
             _take_out(files, gone, lost)
-    erased = (
-        0
-        if how.dry_run or only is not None
-        else _erase_overdue(files, how.kept_days, time.time() if now is None else now)
-    )
+    erased = 0
+    if only is None and not how.dry_run:
+        erased = _erase_overdue(files, how.kept_days, time.time() if now is None else now)
     waiting = _waiting(files)
     out = len(gone) if doubt is None and not how.dry_run else 0
     return SyncReport(
