@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Unpack
 
+from limner.arguments import PATH, expect
 from limner.errors import SettingsError
 from limner.hub.files import CHECKPOINT, EVAL_RESULTS, Published, write_files
 from limner.hub.licence import is_hub_licence
@@ -21,12 +22,15 @@ from limner.inference.hub_runs import hub_library, refusal
 _REPOSITORY = re.compile(r"[\w][\w.-]*/[\w][\w.-]*", re.ASCII)
 
 
-def push(run: str | Path, target: str, **options: Unpack[PushOptions]) -> Pushed:
+def push(run: str | Path, target: str | Path, **options: Unpack[PushOptions]) -> Pushed:
     """Upload a run to ORG/NAME of the hub; to a folder if `target` is a path, or if `folder` is given.
 
     The options are those of `limner.hub.request.PushRequest`. Raises `SettingsError` for terms that were not accepted
     and for what is no target, `CheckpointError` for a run that cannot be published and for what the hub refuses.
     """
+    expect(run, PATH, "push: a run's folder")
+    expect(target, PATH, "push: ORG/NAME of the hub, or a folder,")
+    target = str(target)
     asked = PushRequest.parse(options)
     repository = None if _is_path(target) else target
     if repository is not None and _REPOSITORY.fullmatch(repository) is None:

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from limner.arguments import PATH, expect
 from limner.durable import read_json
 from limner.errors import CheckpointError, LimnerError, SettingsError
 from limner.inference.checkpoint import CALLED, write_checkpoint
@@ -49,7 +50,7 @@ _NOT_OF_THE_MODEL = frozenset(
 
 
 def import_model(
-    source: str, out: str | Path, *, size: tuple[int, int] | None = None, words: int | None = None
+    source: str | Path, out: str | Path, *, size: tuple[int, int] | None = None, words: int | None = None
 ) -> TrainedModel:
     """Make a run of a pretrained pair: a folder, `hf:ORG/NAME` of the hub, or `st:FOLDER` of sentence-transformers.
 
@@ -60,7 +61,9 @@ def import_model(
     Raises `CheckpointError` for a source that cannot be read, is no pair, or has code of its own; `SettingsError` for
     its tokenizer, a `size` or `words` that cannot be had, and a folder `out` that is not empty.
     """
-    folder = Path(out)
+    expect(source, PATH, "import_model: a folder, hf:ORG/NAME or st:FOLDER")
+    expect(out, PATH, "import_model: the folder of the run")
+    source, folder = str(source), Path(out)
     # before minutes of reading and a gigabyte of downloads
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder}: it exists and is not empty; give a new folder for the run")

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from limner.arguments import expect
 from limner.errors import DataError, SettingsError
 from limner.plugins import find_plugin, nearest, plugins
 
@@ -283,6 +284,7 @@ def get_recipe(name: str) -> "Recipe":
 
     Raises `SettingsError` with the nearest name, or with the file and the wrong value in it.
     """
+    expect(name, (str,), "get_recipe: the name of a recipe, or a .json file,")
     if name.endswith(".json"):
         return _read(Path(name))
     if name.endswith((".yaml", ".yml", ".toml")):
