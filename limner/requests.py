@@ -27,6 +27,7 @@ from limner.conditions import Condition, local_time
 from limner.documented import Documented
 from limner.errors import SettingsError
 from limner.judgements import MarkName, Marks
+from limner.query_text import QueryTerm, read_query
 from limner.wire import Grouping, ImageInput, Where
 
 if TYPE_CHECKING:
@@ -157,10 +158,20 @@ class SentencesRequest(Documented):
             raise PydanticCustomError("subject", "give one picture to search by: image or like")
 
     @property
+    def wanted(self) -> str | None:
+        """The text that is searched by, without what it takes away; None for none."""
+        return self.text
+
+    @property
+    def terms(self) -> tuple[QueryTerm, ...]:
+        """What the text takes away or weighs, see `limner.query_text`."""
+        return ()
+
+    @property
     def has_both(self) -> bool:
         """True for a picture with a text beside it, without a weight for their sum."""
         return (
-            self.text is not None
+            self.wanted is not None
             and self.text_weight is None
             and (self.image is not None or self.like is not None)
         )
@@ -196,6 +207,9 @@ class SearchRequest(SentencesRequest):
     explain: bool = False
     """Re-ranked pictures come with the reranker's attention, word by word."""
 
+    literal: bool = False
+    """Read the text as one sentence, in which `without`, `-word` and `2*word` are words like others."""
+
     @model_validator(mode="after")
     def _check_options(self) -> "SearchRequest":
         # now, so that a mistake in the last of many requests is told before the first is answered
@@ -214,7 +228,24 @@ class SearchRequest(SentencesRequest):
         # it reads the text alone, and would order as if nothing was marked
         if self.is_marked and reranks:
             raise SettingsError("marks: a reranker does not know them; leave rerank and explain")
+        if self.terms and reranks:
+            raise SettingsError(
+                f"rerank and explain: a reranker reads whole sentences, and cannot take {self.terms[0].text!r} by "
+                "itself; leave them, or ask with literal"
+            )
+        if self.terms and self.wanted is None and self.image is None and self.like is None:
+            raise SettingsError(f"text: {self.text!r} says only what is not wanted; say what is, too")
         return self
+
+    @property
+    def wanted(self) -> str | None:
+        """The text that is searched by, without what it takes away; None for none."""
+        return self.text if self.text is None or self.literal else read_query(self.text)[0] or None
+
+    @property
+    def terms(self) -> tuple[QueryTerm, ...]:
+        """What the text takes away or weighs, see `limner.query_text`."""
+        return () if self.text is None or self.literal else read_query(self.text)[1]
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -255,6 +286,11 @@ class SearchRequest(SentencesRequest):
         """True if marks move the query."""
         return bool(self.right or self.wrong)
 
+    @property
+    def is_moved(self) -> bool:
+        """True if marks or terms move the query: a reranker and a calibration, which know a text alone, have no say."""
+        return self.is_marked or bool(self.terms)
+
 
 class SentencesOptions(TypedDict, total=False):
     """The arguments of `sentences` by name, as callers spell them; a test compares these classes with the requests."""
@@ -278,6 +314,7 @@ class SearchOptions(TypedDict, total=False):
     group: Grouping | None
     rerank: int | Literal["all"] | None
     explain: bool
+    literal: bool
 
 
 class SearchArguments(SearchOptions, total=False):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, overload
 from pydantic import ConfigDict, Field, JsonValue, WithJsonSchema
 
 from limner.documented import Documented
+from limner.query_text import QueryTerm
 from limner.tables import COLUMNS, arrow_table, text_table
 
 T = TypeVar("T", bound="ResponseModel")
@@ -179,6 +180,9 @@ class Answer(ResponseModel):
 
     language: str | None = Field(default=None, exclude_if=_is_none)
     """Language of the text, if the model surely does not read it."""
+
+    terms: tuple[QueryTerm, ...] = Field(default=(), exclude_if=operator.not_)
+    """What the text takes away or weighs: `without`, `-word` and `2*word`. No match probability is told then."""
 
     unread: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     """Words at the end of a text that is longer than the model reads; the search ignores them, too."""

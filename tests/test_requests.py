@@ -42,6 +42,7 @@ ASKED = st.fixed_dictionaries(
         "group": st.sampled_from([None, "identity", "near"]),
         "rerank": st.sampled_from([None, 0, 3, "all"]),
         "explain": st.booleans(),
+        "literal": st.booleans(),
     },
 )
 

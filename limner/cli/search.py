@@ -20,6 +20,7 @@ from limner.counted import counted, some
 from limner.documented import Result
 from limner.errors import DataError, SettingsError
 from limner.names import Spelling
+from limner.query_text import QueryTerm
 from limner.requests import SearchRequest
 from limner.wire import Answer, Explanation, Hit, Item, SentencesAnswer, no_picture_has
 
@@ -257,6 +258,8 @@ def _print(answer: Answer, store: object) -> None:
 
 
 def _say_not_understood(answer: Answer, engine: "Engine") -> None:
+    if answer.terms:
+        err.print(f"read apart: {', '.join(map(_term, answer.terms))}; --literal reads one sentence")
     _say_unknown(answer.unknown)
     if answer.turned:
         err.print(
@@ -264,6 +267,10 @@ def _say_not_understood(answer: Answer, engine: "Engine") -> None:
         )
     if answer.language is not None:
         err.print(f"the text is {answer.language}, and the model reads {', '.join(engine.languages)}")
+
+
+def _term(term: QueryTerm) -> str:
+    return f"without {term.text!r}" if term.weight < 0 else f"{term.text!r} counts {1 + term.weight:g} times"
 
 
 def _say_unknown(words: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from limner.errors import DataError, LimnerError, SettingsError, UnknownPictureE
 from limner.evaluation.calibration import AROUND
 from limner.inference.calibration_file import RunCalibration
 from limner.inference.word_effects import DEFAULT
+from limner.query_text import read_query
 from limner.requests import SearchRequest
 from limner.search.approximate import Approximate
 from limner.search.explain import explanation, with_attention
@@ -168,8 +169,9 @@ class Engine:
     def sentences(self, query: SearchRequest) -> list[FoundSentence]:
         """Find the k sentences of the store that fit a query best: for an image, those that may describe it.
 
-        Only the query's text, images, weight and `k` count. Raises what `answer` raises.
+        Only the query's text, images, weight and `k` count, and the text is one sentence. Raises what `answer` raises.
         """
+        query = query.replace(literal=True)
         snapshot = self.files.snapshot()
         vector = query_vectors([query], snapshot, self.files, self.encoder, self.compose)[0]
         if isinstance(vector, LimnerError):
@@ -184,10 +186,13 @@ class Engine:
     def explain(self, text: str, key: str, method: WordMethodName = DEFAULT) -> Explanation:
         """Explain an image's score for a text: what the score does without each word, and where the reranker looked.
 
+        What the text takes away or weighs by itself is left out.
+
         `method` gives words their weights; the default scores at least 128 texts, "leave-one-out" one a word.
 
         Raises what `answer` raises.
         """
+        text = read_query(text)[0] or text
         # not `self.reranker`: of a store without region features the image's file is read
         return explanation(self.encoder, self.encoder.reranker, self.files, text, key, method)
 
@@ -290,9 +295,7 @@ class Engine:
             with timed("rerank"):
                 ranking.rerank(reranker, query.text, self.files, count, around=around, until=until)
         chosen, groups = ranking.grouped(query)
-        of_text = (
-            query.text is not None and query.image is None and query.like is None and not query.is_marked
-        )
+        of_text = query.text is not None and query.image is None and query.like is None and not query.is_moved
         # it was fitted to searches by text; cosines between images, and of a mean, lie elsewhere
         calibration = self.calibration if of_text else None
         part = slice(query.start, None)
@@ -308,13 +311,13 @@ class Engine:
         if reranker is not None and query.explain:
             assert query.text is not None
             hits = with_attention(self.encoder, reranker, self.files, query.text, hits)
-        unknown = () if query.text is None else tuple(self.encoder.unknown_words(query.text))
+        unknown = () if query.wanted is None else tuple(self.encoder.unknown_words(query.wanted))
         if turned := turning(unknown):
             # of "not a red coat" the model reads a red coat, which it would call a good match
             hits = [hit.model_copy(update={"probability": None}) for hit in hits]
         # an encoder of another package may not say what it cuts
         cut = getattr(self.encoder, "unread_words", None)
-        unread = () if query.text is None or cut is None else tuple(cut(query.text))
+        unread = () if query.wanted is None or cut is None else tuple(cut(query.wanted))
         best = first_hit[0].probability if first_hit else None
         threshold = None if self.calibration is None else self.calibration.threshold_for(reranked=count > 0)
         return Answer(
@@ -327,6 +330,7 @@ class Engine:
             good=None if best is None or threshold is None else best >= threshold and not turned,
             unknown=unknown,
             turned=tuple(turned),
+            terms=query.terms,
             language=None if query.text is None else unread_language(query.text, self.languages),
             unread=unread,
             composed=is_composed,
@@ -336,8 +340,8 @@ class Engine:
     def _reranking(self, query: SearchRequest) -> tuple[Reranker | None, int | Literal["all"]]:
         """Return the reranker, and how many of the first images it re-ranks for a query."""
         alone = query.image is None and query.like is None
-        # by the text alone it would undo what the marks have moved
-        reranker = self.reranker if alone and not query.is_marked else None
+        # by the text alone it would undo what marks and terms have moved
+        reranker = self.reranker if alone and not query.is_moved else None
         if reranker is None:
             if query.rerank or query.explain:
                 raise SettingsError(f"{self.files.folder}: {self._why_not(alone)}")

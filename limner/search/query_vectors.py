@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from jaxtyping import Float
 from pydantic import ConfigDict, Field
 
 from limner.errors import DataError, LimnerError, SettingsError
@@ -53,9 +54,11 @@ def query_vectors(
     stored: dict[int, np.ndarray] = {}
     for number, query in enumerate(queries):
         try:
-            if query.text is not None:
-                encoder.check_query(query.text)
-                texts[number] = query.text
+            if query.wanted is not None:
+                encoder.check_query(query.wanted)
+                texts[number] = query.wanted
+            for term in query.terms:
+                encoder.check_query(term.text)
             pixels, vector = (
                 (query.pixels, query.vector) if isinstance(query, PreparedRequest) else (None, None)
             )
@@ -73,9 +76,15 @@ def query_vectors(
     # encode_queries: in bf16 a row of a product depends on the number of rows. Of 256 queries by 64 clients one had
     # another order, and scores differed by 6e-4; in fp32 none and 8e-7 (docs/log/2026-11-22.md)
     of_texts: dict[int, np.ndarray] = {}
-    if texts:
+    of_terms: dict[str, np.ndarray] = {}
+    words = [
+        term.text for number, query in enumerate(queries) if number not in failed for term in query.terms
+    ]
+    if texts or words:
         with timed("encode"):
-            of_texts = dict(zip(texts, encoder.encode_queries(list(texts.values())), strict=True))
+            rows = encoder.encode_queries([*texts.values(), *words])
+        of_texts = dict(zip(texts, rows[: len(texts)], strict=True))
+        of_terms = dict(zip(words, rows[len(texts) :], strict=True))
     # one by one: in bf16 an embedding depends on how many are encoded together
     for number, pixels in pictures.items():
         with timed("encode"):
@@ -90,7 +99,7 @@ def query_vectors(
         for number, query in enumerate(queries)
     ]
     return [
-        vector if isinstance(vector, LimnerError) else _moved(query, vector, snapshot, files)
+        vector if isinstance(vector, LimnerError) else _moved(query, vector, of_terms, snapshot)
         for query, vector in zip(queries, vectors, strict=True)
     ]
 
@@ -113,19 +122,39 @@ def _joined(
 
 
 def _moved(
-    query: SearchRequest, vector: np.ndarray, snapshot: Snapshot, files: StoreFiles
+    query: SearchRequest, vector: np.ndarray, of_terms: dict[str, np.ndarray], snapshot: Snapshot
 ) -> np.ndarray | LimnerError:
-    """Move a query's embedding by its marks; return the error of marks that cannot move it."""
-    if not query.is_marked:
-        return vector
+    """Move a query's embedding by its terms, then by its marks; return the error of those that cannot move it."""
     try:
-        right, wrong = (
-            snapshot.vectors[[snapshot.expect_row(key) for key in keys]]
-            for keys in (query.right, query.wrong)
-        )
-        return moved(vector, right, wrong)
+        if query.terms:
+            vector = weighed(vector, [(term.weight, of_terms[term.text]) for term in query.terms])
+        if query.is_marked:
+            right, wrong = (
+                snapshot.vectors[[snapshot.expect_row(key) for key in keys]]
+                for keys in (query.right, query.wrong)
+            )
+            vector = moved(vector, right, wrong)
+        return vector
     except LimnerError as error:
         return error
+
+
+def weighed(
+    query: Float[np.ndarray, " dim"], terms: Sequence[tuple[float, Float[np.ndarray, " dim"]]]
+) -> Float[np.ndarray, " dim"]:
+    """Add terms to a query's unit embedding, each by its weight, at unit length: unit(q + Σ wᵢ · tᵢ).
+
+    The direction is that of the optimum of Direct Embedding Optimization (Lee et al., arXiv 2603.09185), which asks for
+    a vector near to what is wanted and far from what is not, without its term for the whole sentence, which did not
+    help (docs/log/2026-11-29.md). Raises `DataError` if nothing is left of the query.
+    """
+    target = query.astype(np.float64)
+    for weight, term in terms:
+        target += weight * term
+    length = float(np.linalg.norm(target))
+    if length < 1e-6:
+        raise DataError("what is not wanted cancels what is, so that nothing is left to search by")
+    return (target / length).astype(np.float32)
 
 
 def _composed(

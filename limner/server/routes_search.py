@@ -114,7 +114,7 @@ def search_routes(engine: Engine, worker: Worker, decoding: Decoding, settings: 
             return query
         if query.rerank == "all":
             raise RefusedError(422, f"rerank: this server re-ranks at most {settings.max_rerank:,}")
-        alone = query.image is None and query.like is None and not query.is_marked
+        alone = query.image is None and query.like is None and not query.is_moved
         by_reranker = engine.encoder.reranker is not None and alone
         return query.replace(rerank=settings.max_rerank) if by_reranker else query
 

@@ -17,6 +17,7 @@ const PLAIN = {
   picture: "",
   marked: false, // whether this browser's marks move the search
   view: "",
+  literal: false, // whether `without` and `-word` are words like others
   plain: false, // whether the embedding's order stays as it is, without the model's re-ranking
   ranks: false, // whether results say which rank they had before re-ranking
 };
@@ -41,6 +42,7 @@ export function readAddress() {
     picture: history.state?.picture || "",
     marked: values.get("marked") === "1",
     plain: values.get("rerank") === "0",
+    literal: values.get("literal") === "1",
     ranks: values.get("ranks") === "1",
     view: values.get("view") === "many" ? "many" : "",
   };
@@ -56,6 +58,7 @@ export function writeAddress(state, { replace = false } = {}) {
   for (const name of ["after", "before", "group", "at", "open"]) if (state[name]) values.set(name, state[name]);
   if (state.marked) values.set("marked", "1");
   if (state.plain) values.set("rerank", "0");
+  if (state.literal) values.set("literal", "1");
   if (state.ranks) values.set("ranks", "1");
   if (state.view) values.set("view", state.view);
   const address = `${location.pathname}${location.search}${values.size ? `#${values}` : ""}`;

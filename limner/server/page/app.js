@@ -64,6 +64,7 @@ import {
   showSkeleton,
   startResults,
 } from "./results.js";
+import { showTerms } from "./terms.js";
 import { askToken } from "./token.js";
 import { closeViewer, openViewer, showJudgement, shownInViewer, startViewer } from "./viewer.js";
 
@@ -189,6 +190,7 @@ function showAnswer(asked, found) {
   showBench(asked, found);
   keepChosen(shown && sameQuestion(asked, shown) ? found.hits : []);
   sayList(answer, asked, list.body, store);
+  showTerms(asked, found.terms ?? [], go);
   sayStock(found.total);
   const about = notices.aboutAnswer(found, () => go(NO_FILTERS));
   if (asked.picture && !keptPicture(asked.picture)) about.unshift(notices.pictureLost());

@@ -39,6 +39,7 @@ export function sayList({ hits, matching, total, complete }, asked, body, store)
 
 export function hideList() {
   byId("status").textContent = "";
+  byId("terms").replaceChildren();
   for (const id of ["more", "list-end", "ranks", "embedding-order"]) byId(id).hidden = true;
 }
 

@@ -15,6 +15,7 @@ export const NOTHING = {
   group: "",
   marked: false,
   plain: false,
+  literal: false,
   ranks: false,
   view: "",
   ...NO_FILTERS,
@@ -37,5 +38,6 @@ export function bodyOf(asked) {
     group: asked.group || null,
     ...(Object.keys(marks).length ? { marks } : {}),
     ...(asked.plain ? { rerank: 0 } : {}),
+    ...(asked.literal ? { literal: true } : {}),
   };
 }
