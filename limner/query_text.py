@@ -48,10 +48,8 @@ _ENDS = (
     "in on at with near by beside behind under over from against next into wearing holding carrying riding but who "
     "that which while is are"
 )
-_WITHOUT = re.compile(
-    rf"\b(?:without|with no|but no)\s+(?P<words>\S.*?)(?=\s*[,;.]|\s+(?:and\s+)?(?:{_ENDS.replace(' ', '|')})\b|\s*$)",
-    re.IGNORECASE,
-)
+_END = rf"\s*[,;.]|\s+(?:and\s+)?(?:{_ENDS.replace(' ', '|')})\b|\s+{_SIGN.pattern}|\s*$"
+_WITHOUT = re.compile(rf"\b(?:without|with no|but no)\s+(?P<words>\S.*?)(?={_END})", re.IGNORECASE)
 _OR = re.compile(r"\s+(?:or|nor|and)\s+")
 
 
@@ -66,7 +64,14 @@ def read_query(text: str) -> tuple[str, tuple[QueryTerm, ...]]:
     """
     terms: list[QueryTerm] = []
     wanted = text
-    for found in _SIGN.finditer(text):
+    for found in _WITHOUT.finditer(text):
+        parts = [one.strip() for one in _OR.split(found["words"]) if one.strip()]
+        if len(terms) + len(parts) > _MOST:
+            break
+        span = {"start": found.start(), "end": found.end()}
+        terms += [QueryTerm(text=one, weight=MINUS, **span) for one in parts]
+        wanted = _replaced(wanted, found.start(), found.end(), "")
+    for found in _SIGN.finditer(wanted):
         minus = found["minus"] is not None
         words = (found["minus"] or found["weighed"]).strip('"“”').strip()
         if not words or len(terms) == _MOST:
@@ -75,13 +80,6 @@ def read_query(text: str) -> tuple[str, tuple[QueryTerm, ...]]:
         weight = MINUS if minus else float(found["weight"]) - 1
         terms.append(QueryTerm(text=words, weight=weight, start=found.start(), end=found.end()))
         wanted = _replaced(wanted, found.start(), found.end(), "" if minus else words)
-    for found in _WITHOUT.finditer(wanted):
-        words = [one for one in _OR.split(found["words"]) if one.strip()]
-        if len(terms) + len(words) > _MOST:
-            break
-        span = {"start": found.start(), "end": found.end()}
-        terms += [QueryTerm(text=one.strip(), weight=MINUS, **span) for one in words]
-        wanted = _replaced(wanted, found.start(), found.end(), "")
     if not terms:
         return text, ()
     return re.sub(r"\s+(?=[,;.]|$)|^\s+|(?<=\s)\s+", "", wanted), tuple(

@@ -18,6 +18,10 @@ READ = {
     "2*red car": ("red car", {"red": 1.0}),
     '0.5*"red car" street': ("red car street", {"red car": -0.5}),
     "3*red car -people without trees": ("red car", {"red": 2.0, "people": -0.5, "trees": -0.5}),
+    "a man without a bag or hat 2*red -cars": (
+        "a man red",
+        {"a bag": -0.5, "hat": -0.5, "red": 1.0, "cars": -0.5},
+    ),
     "-people": ("", {"people": -0.5}),
     # sentences that take nothing away
     "a woman in a t-shirt": None,

@@ -242,3 +242,19 @@ def test_pictures_far_from_the_window_are_let_go(page: "Page") -> None:
     page.evaluate("window.scrollTo(0, 0)")
     page.wait_for_function("() => document.querySelector('#grid li img').naturalWidth > 0")
     page.wait_for_function("() => !document.querySelector('#grid li:last-child img').hasAttribute('src')")
+
+
+def test_what_a_text_takes_away_can_be_taken_out(page: "Page") -> None:
+    search(page, "a man 2*red -bag without a hat")
+    terms = page.locator("#terms li")
+    assert terms.all_inner_texts() == ["red ×2", "without bag", "without a hat", "Read it as one sentence"]
+    asked = searched(page, page.locator("#terms button").nth(1).click)
+    assert asked["text"] == page.locator("#text").input_value() == "a man 2*red without a hat"
+    asked = searched(page, page.get_by_text("Read it as one sentence").click)
+    page.wait_for_selector("#terms li:only-child")
+    assert asked["literal"] is True
+    assert terms.all_inner_texts() == ["read as one sentence"]
+    assert "literal=1" in page.url
+    searched(page, page.locator("#terms button").click)
+    page.wait_for_selector("#terms li:nth-child(3)")
+    assert terms.all_inner_texts() == ["red ×2", "without a hat", "Read it as one sentence"]
