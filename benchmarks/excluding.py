@@ -19,6 +19,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,8 @@ from jaxtyping import Bool, Float
 import limner
 from limner.inference.trained import TrainedModel
 
-Rows = npt.NDArray[np.float32]
-Scores = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.floating[Any]]
+Scores = npt.NDArray[np.floating[Any]]
 
 _FEWEST = 10
 """Pictures that show both things, and the first alone, for a query of the two."""
@@ -147,7 +148,8 @@ def scores_of(model: TrainedModel, task: Task) -> dict[str, list[tuple[float, Sc
     plain, disliked = first @ images.T, second @ images.T
 
     def of(rows: Rows) -> Scores:
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True) @ images.T
+        scores: Scores = rows / np.linalg.norm(rows, axis=1, keepdims=True) @ images.T
+        return scores
 
     weights = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9)
     return {
