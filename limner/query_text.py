@@ -3,6 +3,7 @@
     a beach without people       "people" is taken away
     a beach -people -"a dog"     the same, of a word or of words in quotes
     2*red car                    "red" counts twice
+    a van "red cross"            words in quotes must occur, where words are searched (`limner.search.words`)
 
 The embedding of a whole sentence hardly knows what "without" takes away: on Flickr8k 59 % of the first ten pictures
 had what was not wanted, and 15 % where it is taken from the vector (docs/log/2026-11-29.md). How much, and by which
@@ -11,10 +12,14 @@ rule: `limner.search.query_vectors`.
 
 import re
 from functools import lru_cache
+from typing import Literal, NamedTuple
 
 from pydantic import ConfigDict
 
 from limner.documented import Documented
+
+WordField = Literal["name", "folder", "identity", "fact", "sentence"]
+"""Where a word of a picture stands: in the name of its file or folder, in what was told of it, or in a sentence."""
 
 
 class QueryTerm(Documented):
@@ -50,16 +55,25 @@ _ENDS = (
 )
 _END = rf"\s*[,;.]|\s+(?:and\s+)?(?:{_ENDS.replace(' ', '|')})\b|\s+{_SIGN.pattern}|\s*$"
 _WITHOUT = re.compile(rf"\b(?:without|with no|but no)\s+(?P<words>\S.*?)(?={_END})", re.IGNORECASE)
+_QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”")
 _OR = re.compile(r"\s+(?:or|nor|and)\s+")
 
 
-@lru_cache(1024)
-def read_query(text: str) -> tuple[str, tuple[QueryTerm, ...]]:
-    """Read a description: what is left of it, and its terms in their order.
+class QueryText(NamedTuple):
+    """A description that was read: what is left of it, its terms in their order, and what stands in quotes."""
 
-    >>> read_query("a woman without a hat or bag in a red coat")[0]
+    wanted: str
+    terms: tuple[QueryTerm, ...] = ()
+    quoted: tuple[str, ...] = ()
+
+
+@lru_cache(1024)
+def read_query(text: str) -> QueryText:
+    """Read a description.
+
+    >>> read_query("a woman without a hat or bag in a red coat").wanted
     'a woman in a red coat'
-    >>> [(term.text, term.weight) for term in read_query("a beach -people 2*sunset")[1]]
+    >>> [(term.text, term.weight) for term in read_query("a beach -people 2*sunset").terms]
     [('people', -0.5), ('sunset', 1.0)]
     """
     terms: list[QueryTerm] = []
@@ -80,11 +94,11 @@ def read_query(text: str) -> tuple[str, tuple[QueryTerm, ...]]:
         weight = MINUS if minus else float(found["weight"]) - 1
         terms.append(QueryTerm(text=words, weight=weight, start=found.start(), end=found.end()))
         wanted = _replaced(wanted, found.start(), found.end(), "" if minus else words)
-    if not terms:
-        return text, ()
-    return re.sub(r"\s+(?=[,;.]|$)|^\s+|(?<=\s)\s+", "", wanted), tuple(
-        sorted(terms, key=lambda term: term.start)
-    )
+    quoted = [found[1] or found[2] for found in _QUOTED.finditer(wanted)]
+    if not terms and not quoted:
+        return QueryText(text)
+    wanted = re.sub(r"\s+(?=[,;.]|$)|^\s+|(?<=\s)\s+", "", _QUOTED.sub(r"\1\2", wanted))
+    return QueryText(wanted, tuple(sorted(terms, key=lambda term: term.start)), tuple(quoted))
 
 
 def _replaced(text: str, start: int, end: int, by: str) -> str:

@@ -207,6 +207,10 @@ class SearchRequest(SentencesRequest):
     explain: bool = False
     """Re-ranked pictures come with the reranker's attention, word by word."""
 
+    words: bool | None = None
+    """Search names, facts and sentences for the text's words, too, beside the embedding; without it a pretrained pair
+    does, and the four systems do not. An answer by words is not re-ranked."""
+
     literal: bool = False
     """Read the text as one sentence, in which `without`, `-word` and `2*word` are words like others."""
 
@@ -228,6 +232,8 @@ class SearchRequest(SentencesRequest):
         # it reads the text alone, and would order as if nothing was marked
         if self.is_marked and reranks:
             raise SettingsError("marks: a reranker does not know them; leave rerank and explain")
+        if self.words and reranks:
+            raise SettingsError("words: a reranker does not know them; leave rerank and explain")
         if self.terms and reranks:
             raise SettingsError(
                 f"rerank and explain: a reranker reads whole sentences, and cannot take {self.terms[0].text!r} by "
@@ -240,12 +246,12 @@ class SearchRequest(SentencesRequest):
     @property
     def wanted(self) -> str | None:
         """The text that is searched by, without what it takes away; None for none."""
-        return self.text if self.text is None or self.literal else read_query(self.text)[0] or None
+        return self.text if self.text is None or self.literal else read_query(self.text).wanted or None
 
     @property
     def terms(self) -> tuple[QueryTerm, ...]:
         """What the text takes away or weighs, see `limner.query_text`."""
-        return () if self.text is None or self.literal else read_query(self.text)[1]
+        return () if self.text is None or self.literal else read_query(self.text).terms
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -287,6 +293,11 @@ class SearchRequest(SentencesRequest):
         return bool(self.right or self.wrong)
 
     @property
+    def quoted(self) -> tuple[str, ...]:
+        """What the text has in quotes."""
+        return () if self.text is None or self.literal else read_query(self.text).quoted
+
+    @property
     def is_moved(self) -> bool:
         """True if marks or terms move the query: a reranker and a calibration, which know a text alone, have no say."""
         return self.is_marked or bool(self.terms)
@@ -314,6 +325,7 @@ class SearchOptions(TypedDict, total=False):
     group: Grouping | None
     rerank: int | Literal["all"] | None
     explain: bool
+    words: bool | None
     literal: bool
 
 

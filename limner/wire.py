@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, overload
 from pydantic import ConfigDict, Field, JsonValue, WithJsonSchema
 
 from limner.documented import Documented
-from limner.query_text import QueryTerm
+from limner.query_text import QueryTerm, WordField
 from limner.tables import COLUMNS, arrow_table, text_table
 
 T = TypeVar("T", bound="ResponseModel")
@@ -135,6 +135,9 @@ class Hit(ResponseModel):
 
     group: int | None
     """With grouping: the number of ranked pictures in its group, itself included."""
+
+    words_in: tuple[WordField, ...] = Field(default=(), exclude_if=operator.not_)
+    """Where words of the text stand, if words were searched."""
 
     rank_before: int | None = Field(default=None, exclude_if=_is_none)
     """Rank by the cosine alone, from 1, if a reranker re-ranked it; equal ones share the best. None with grouping."""

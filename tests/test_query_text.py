@@ -38,15 +38,23 @@ READ = {
 @pytest.mark.parametrize("text", READ)
 def test_what_a_text_means(text: str) -> None:
     read = READ[text]
-    wanted, terms = read_query(text)
+    wanted, terms, _ = read_query(text)
     assert wanted == (text if read is None else read[0])
     assert {term.text: term.weight for term in terms} == ({} if read is None else read[1])
     # a page marks them, and takes them out
     assert all(term.text.split()[-1] in text[term.start : term.end] for term in terms)
 
 
+def test_what_stands_in_quotes() -> None:
+    assert read_query('a van "red cross" -"a dog" “in oslo”') == (
+        "a van red cross in oslo",
+        read_query('a van "red cross" -"a dog"').terms,
+        ("red cross", "in oslo"),
+    )
+
+
 def test_at_most_eight_terms() -> None:
-    wanted, terms = read_query("a dog " + " ".join(f"-{letter}x" for letter in "abcdefghij"))
+    wanted, terms, _ = read_query("a dog " + " ".join(f"-{letter}x" for letter in "abcdefghij"))
     assert len(terms) == 8
     assert wanted == "a dog -ix -jx"
 
@@ -62,10 +70,10 @@ PARTS = st.lists(
 @given(PARTS | st.text(max_size=60))
 def test_any_text_is_read(text: str) -> None:
     """What is left has no term's words of its own, and reading it again finds no sign that was read before."""
-    wanted, terms = read_query(text)
+    wanted, terms, quoted = read_query(text)
     assert all(term.text.strip() == term.text != "" for term in terms)
     assert all(0 <= term.start < term.end <= len(text) for term in terms)
-    if not terms:
+    if not terms and not quoted:
         assert wanted == text
     else:
         assert len(wanted) < len(text)

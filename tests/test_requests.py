@@ -43,6 +43,7 @@ ASKED = st.fixed_dictionaries(
         "rerank": st.sampled_from([None, 0, 3, "all"]),
         "explain": st.booleans(),
         "literal": st.booleans(),
+        "words": st.sampled_from([None, True, False]),
     },
 )
 
@@ -73,7 +74,8 @@ def test_a_request_comes_through_http_as_it_was_asked(asked: dict[str, Any]) -> 
     try:
         request = SearchRequest.parse(asked)
     except SettingsError:
-        assert (asked.get("explain"), asked.get("rerank")) == (True, 0)
+        reranks = asked.get("explain") or asked.get("rerank") not in (None, 0)
+        assert (asked.get("explain") and asked.get("rerank") == 0) or (asked.get("words") and reranks)
         return
     sent = json.loads(json.dumps(_body(request)))
     received = SearchRequest(**dict(SearchBody.model_validate(sent)))

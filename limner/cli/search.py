@@ -174,7 +174,7 @@ def search_command(
     if asked.sentences:
         return _sentences(engine, query, store)
     found = engine.answer(query)
-    _print(found, store)
+    _print(found, store, quoted=bool(query.quoted))
     # on stderr, like every remark: hits may be piped into another program
     _say_not_understood(found, engine)
     if found.reference:
@@ -245,13 +245,13 @@ def _key(engine: "Engine", name: str) -> str:
     raise DataError(f"{name}: the store holds no picture of this path or key; see `limner store list`")
 
 
-def _print(answer: Answer, store: object) -> None:
+def _print(answer: Answer, store: object, *, quoted: bool) -> None:
     for hit in answer.hits:
         out.print(_line(hit))
     if not answer.total:
         err.print(f"{store}: the store is empty")
     elif not answer.matching:
-        err.print(f"{store}: no picture meets the conditions")
+        err.print(f"{store}: no picture meets the conditions{', or has what is in quotes' if quoted else ''}")
     # None where the store's model has no calibration: nothing is claimed then
     elif answer.good is False and not answer.turned:
         err.print(f"no good match: none has a probability of {answer.threshold:.0%} or more")
@@ -326,6 +326,8 @@ def _line(hit: Hit) -> str:
     parts.append(str(hit.path))
     if hit.identity is not None:
         parts.append(f"[{hit.identity}]")
+    if hit.words_in:
+        parts.append(f"(words in: {', '.join(hit.words_in)})")
     if hit.group is not None and hit.group > 1:
         parts.append(f"and {hit.group - 1} more")
     return "  ".join(parts)

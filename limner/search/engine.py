@@ -19,6 +19,7 @@ from limner.search.query_vectors import Compose, query_vectors
 from limner.search.ranking import Ranking
 from limner.search.sentences import SentenceTable
 from limner.search.stage_times import timed
+from limner.search.words import DEPTH, Matched, Words, join, reads_words
 from limner.store.files import StoreFiles
 from limner.store.snapshot import Snapshot, check_time, without
 from limner.store.vectors import Found
@@ -68,6 +69,7 @@ class Engine:
         self.calibration = calibration
         self.compose = compose
         self._sentences = SentenceTable(files)
+        self._words = Words(self._sentences)
         self.approximate = Approximate(files.dim, approximate_from)
 
     @cached_property
@@ -192,7 +194,7 @@ class Engine:
 
         Raises what `answer` raises.
         """
-        text = read_query(text)[0] or text
+        text = read_query(text).wanted or text
         # not `self.reranker`: of a store without region features the image's file is read
         return explanation(self.encoder, self.encoder.reranker, self.files, text, key, method)
 
@@ -255,6 +257,9 @@ class Engine:
             # whoever has marked an image has seen it; what is left is what there is to look at
             marked = [snapshot.expect_row(key) for key in (*query.right, *query.wrong)]
             rows = without(rows, [*own, *marked])
+            matched = self._matched(query, snapshot)
+            if matched is not None and matched.holding is not None:
+                rows = np.intersect1d(rows, matched.holding)
             count = len(rows) if first == "all" else min(first, len(rows))
             # a probability compares a hit with the first of the ranking, whatever `k` is
             wanted = max(query.start + query.k, count, AROUND)
@@ -263,12 +268,16 @@ class Engine:
             if self.approximate.answers(query, len(rows), snapshot) and first != "all":
                 proposed = self.approximate.proposed(vector, snapshot, wanted, rows, query.like)
             if proposed is None:
+                if matched is not None:
+                    wanted = max(wanted, DEPTH)
                 # a group is counted over all rows that meet the conditions, so it needs the whole ranking
                 most = len(rows) if query.group else min(wanted, len(rows))
                 if found is None or len(rows) < len(snapshot.vectors) or len(found[0]) < most:
                     found = snapshot.vectors.first(vector, most, rows)
                 proposed = found[0][:most], found[1][:most]
             ranking = Ranking.of(snapshot, *proposed)
+            if matched is not None:
+                join(ranking, matched, rows, vector)
         reference = tuple(snapshot.keys_of(np.array(own))) if is_composed and own else ()
         told = partial(self._told, query, ranking, len(rows), reranker, count, until, is_composed, reference)
         if reranker is None or not count:
@@ -306,6 +315,9 @@ class Engine:
             calibration,
             first_rank=1 + query.start,
         )
+        if ranking.named is not None and query.wanted:
+            where = self._words.fields(query.wanted, snapshot, chosen[part])
+            hits = [hit.model_copy(update={"words_in": one}) for hit, one in zip(hits, where, strict=True)]
         # `good` is of the search, so a later part of its list says it of the first hit, too
         first_hit = ranking.hits(chosen[:1], None, reranker, calibration) if query.start else hits
         if reranker is not None and query.explain:
@@ -318,7 +330,9 @@ class Engine:
         # an encoder of another package may not say what it cuts
         cut = getattr(self.encoder, "unread_words", None)
         unread = () if query.wanted is None or cut is None else tuple(cut(query.wanted))
-        best = first_hit[0].probability if first_hit else None
+        # a probability is of the embedding, and says nothing of a name
+        is_named = bool(ranking.named) and bool(chosen) and chosen[0] in (ranking.named or ())
+        best = first_hit[0].probability if first_hit and not is_named else None
         threshold = None if self.calibration is None else self.calibration.threshold_for(reranked=count > 0)
         return Answer(
             hits=tuple(hits),
@@ -337,11 +351,22 @@ class Engine:
             reference=reference,
         )
 
+    def _matched(self, query: SearchRequest, snapshot: Snapshot) -> Matched | None:
+        """What the words of a query find; None where only vectors answer."""
+        if not self._reads_words(query):
+            return None
+        return self._words.matched(query.wanted or "", query.quoted, snapshot)
+
+    def _reads_words(self, query: SearchRequest) -> bool:
+        if not query.wanted:
+            return False
+        return reads_words(self.encoder) if query.words is None else query.words
+
     def _reranking(self, query: SearchRequest) -> tuple[Reranker | None, int | Literal["all"]]:
         """Return the reranker, and how many of the first images it re-ranks for a query."""
         alone = query.image is None and query.like is None
         # by the text alone it would undo what marks and terms have moved
-        reranker = self.reranker if alone and not query.is_moved else None
+        reranker = self.reranker if alone and not query.is_moved and not self._reads_words(query) else None
         if reranker is None:
             if query.rerank or query.explain:
                 raise SettingsError(f"{self.files.folder}: {self._why_not(alone)}")

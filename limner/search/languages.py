@@ -79,6 +79,11 @@ def turning(words: Iterable[str]) -> list[str]:
     return [word for word in words if word.casefold() in _TURNS]
 
 
+def is_frequent(word: str) -> bool:
+    """True for a word that half of all texts of a language have, such as "the"."""
+    return any(word.casefold() in listed for listed in _WORDS.values())
+
+
 def languages_of(encoder: Encoder) -> tuple[str, ...]:
     """Languages that a model reads; () where it is not known, or reads very many.
 

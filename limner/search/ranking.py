@@ -1,7 +1,7 @@
 """The ranking of a store's rows for one query, from cosines to hits."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,6 +34,7 @@ class Ranking:
     - `scores`: cosines by row of the snapshot, at least for the rows in the ranking.
     - `reranked`: the scores that the re-ranked rows are ordered by, best first.
     - `before`: the ranks of the re-ranked rows by the cosines alone, from 1; equal cosines share the best of theirs.
+    - `named`: rows that stand in front because words name them; None where words were not asked.
     - `best`: the first cosines, before any re-ranking; `best_reranked`: the highest scores of the reranker.
     """
 
@@ -43,6 +44,7 @@ class Ranking:
     reranked: dict[int, float] = field(default_factory=dict)
     before: dict[int, int] = field(default_factory=dict)
     best_reranked: Float[np.ndarray, " first"] = field(default_factory=lambda: np.empty(0))
+    named: Collection[int] | None = None
 
     @classmethod
     def of(

@@ -1,8 +1,10 @@
 """Sentences in a store, which an image finds: a table of their own beside that of the images."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +42,17 @@ class _Snapshot:
     identity: tuple[object, ...]
     sentences: list[Sentence]
     vectors: Vectors
+
+    @cached_property
+    def by_picture(self) -> Mapping[str, Sequence[str]]:
+        said: defaultdict[str, list[str]] = defaultdict(list)
+        for one in self.sentences:
+            if one.path is not None:
+                said[one.path].append(one.text)
+        return said
+
+
+_NONE: Mapping[str, Sequence[str]] = {}
 
 
 class SentenceTable:
@@ -142,6 +155,10 @@ class SentenceTable:
         snapshot = self._current()
         places = [place for place, one in enumerate(snapshot.sentences) if one.path is not None]
         return [snapshot.sentences[place] for place in places], snapshot.vectors[places]
+
+    def by_picture(self) -> Mapping[str, Sequence[str]]:
+        """The sentences of each path; the same object as long as the store is the same."""
+        return self._current().by_picture if len(self) else _NONE
 
     def _current(self) -> _Snapshot:
         identity = self.files.follow()

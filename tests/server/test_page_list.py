@@ -258,3 +258,14 @@ def test_what_a_text_takes_away_can_be_taken_out(page: "Page") -> None:
     searched(page, page.locator("#terms button").click)
     page.wait_for_selector("#terms li:nth-child(3)")
     assert terms.all_inner_texts() == ["red ×2", "without a hat", "Read it as one sentence"]
+
+
+def test_why_a_picture_stands_in_front_is_said(page: "Page") -> None:
+    """The store's model is none of pretrained towers, so words answer where they are asked for, as by `search`."""
+    change = {"words": True}
+    page.route(
+        "**/v1/search", lambda route: route.continue_(post_data={**route.request.post_data_json, **change})
+    )
+    search(page, "007")
+    assert page.locator("#grid li").first.locator(".why").inner_text() == "words in: file name"
+    assert page.locator(".why").count() == 1

@@ -142,6 +142,9 @@ export function sureness(hit) {
   return { label: t("score", { score: decimal(hit.score, 3) }), share: null };
 }
 
+const fieldName = (field) =>
+  ({ name: t("inName"), folder: t("inFolder"), identity: t("inIdentity"), fact: t("inFact"), sentence: t("inSentence") })[field];
+
 function card(hit, answer) {
   const { label, share } = sureness(hit);
   const image = h("img", {
@@ -174,6 +177,7 @@ function card(hit, answer) {
         ),
       share !== null && meter,
       rankBefore(hit, answer),
+      hit.words_in && h("span", { class: "why" }, t("wordsIn", { where: hit.words_in.map(fieldName).join(", ") })),
       h("span", { class: "known", dir: "auto" }, [factsOf(hit), hit.path && fileOf(hit)].filter(Boolean).join("\u00a0· ") || hit.name),
     ),
     h(
