@@ -180,6 +180,7 @@ def toys_of(
         "token revoke": [tmp_path / "tokens.json", "ann"],
         "store info": [own],
         "store list": [own],
+        "store duplicates": [own],
         "store verify": [own],
         "store repair": [own],
         "store backup": [own, tmp_path / "backup"],
