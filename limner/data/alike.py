@@ -19,11 +19,14 @@ SMALL = 24
 _FLAT = 0.05
 """Smallest deviation of grey that counts as one, of the range from black to white: below it is noise."""
 
-_DIMENSIONS = 96
+_DIMENSIONS = 64
 """Dimensions of the first look."""
 
-_BLOCK = 2048
+_BLOCK = 512
 """Rows of a block."""
+
+_COLUMNS = 1 << 16
+"""Rows that a block is held against at once."""
 
 _SAMPLE = 4096
 """Rows that say which directions are looked at first."""
@@ -66,17 +69,26 @@ def close_pairs(read: Callable[[Rows], Matrix], count: int, most: float) -> Iter
     right = np.ascontiguousarray(np.concatenate([short, ones, -halves], 1).T)
     # rounding must take no pair away: the products are of numbers about 1
     limit = -most / 2 - 1e-4
+    # one memory for all products: the system hands out each page of new memory by itself, which took most of the time
+    memory = np.empty(_BLOCK * min(count, _COLUMNS), np.float32)
     for block in blocks:
-        start = int(block[0])
-        # of a flat array: for two dimensions numpy is much slower
-        flat = np.flatnonzero(left[start : start + len(block)] @ right[:, start:] >= limit)
-        found = np.stack(np.divmod(flat, count - start), 1) + start
-        found = found[found[:, 0] < found[:, 1]]
-        for pairs in np.array_split(found, range(_BLOCK, len(found), _BLOCK)):
-            # float64: copies are at a distance of 0, whatever `most` is
-            apart = read(pairs[:, 0]).astype(np.float64) - read(pairs[:, 1])
-            close = np.einsum("nd,nd->n", apart, apart) <= most + 1e-9
-            yield from map(tuple, pairs[close].tolist())
+        for start in range(int(block[0]), count, _COLUMNS):
+            end = min(start + _COLUMNS, count)
+            product = memory[: len(block) * (end - start)].reshape(len(block), end - start)
+            np.matmul(left[block[0] : block[0] + len(block)], right[:, start:end], out=product)
+            if start == block[0]:
+                # each is close to itself
+                np.fill_diagonal(product, -np.inf)
+            # the largest of a row first, which numpy finds faster than all that reach the limit
+            some = np.flatnonzero(product.max(1) >= limit)
+            rows, columns = np.nonzero(product[some] >= limit)
+            found = np.stack([some[rows] + block[0], columns + start], 1)
+            found = found[found[:, 0] < found[:, 1]]
+            for pairs in np.array_split(found, range(_BLOCK, len(found), _BLOCK)):
+                # float64: copies are at a distance of 0, whatever `most` is
+                apart = read(pairs[:, 0]).astype(np.float64) - read(pairs[:, 1])
+                close = np.einsum("nd,nd->n", apart, apart) <= most + 1e-9
+                yield from map(tuple, pairs[close].tolist())
 
 
 def _directions(rows: Matrix) -> tuple[Float[np.ndarray, " dim"], Float[np.ndarray, "dim few"]]:
