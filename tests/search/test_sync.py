@@ -363,6 +363,24 @@ def test_folders_are_forgotten_with_what_was_in_them(store: StoreFiles, folder: 
     assert b"of ann" not in b"".join(path.read_bytes() for path in (tmp_path / "store").iterdir())
 
 
+@pytest.mark.parametrize("step", ["leave_folders", "secrets.token_hex"])
+def test_an_erasure_that_was_killed_forgets_the_folder_when_it_is_called_again(
+    step: str, store: StoreFiles, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = draw(tmp_path / "pictures of ann" / "1.png", 70)
+    index_pictures(FakeEncoder(), store, [file.parent], metadata={str(file): {"identity": "ann b"}})
+
+    def killed(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(f"limner.store.erase.{step}", killed)
+        erase(store, identity="ann b")
+    erase(store, identity="ann b")
+    assert [one.path for one in folders_of(store)] == [str(folder)]
+    assert str(file) not in store.entries()
+
+
 def test_a_damaged_list_is_told(store: StoreFiles) -> None:
     text = str(store.rows.text(TEXT))
     for damaged in (text.replace("pictures", "picturez"), "{}", "no JSON", "[1]"):
