@@ -68,13 +68,13 @@ def is_in(parent: str | Path, folder: Path) -> bool:
 def added_as(path: str) -> str | None:
     """A name of the picture that a client has added as this file, in whichever folder of uploads; None for others.
 
-    That of the file alone where its folder is gone: it may lie elsewhere now.
+    It is the same by whatever links, and that of the file alone where its folder is gone: it may lie elsewhere now.
     """
     folder, name = os.path.split(path)
     if not has_uploads_name(path):
         return None
     if os.path.exists(os.path.join(folder, MARK)):  # noqa: PTH110, PTH118 - for each file that is indexed
-        return path
+        return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
     return None if os.path.exists(folder) else name  # noqa: PTH110
 
 

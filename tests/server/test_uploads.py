@@ -167,6 +167,19 @@ def test_an_upload_takes_nothing_from_a_picture_whose_disk_is_away(engine: Engin
     assert engine.files.entries()[str(tmp_path / "moved" / Path(added.path).name)].id == added.id
 
 
+def test_a_folder_of_uploads_by_a_link_holds_the_same_pictures(engine: Engine, tmp_path: Path) -> None:
+    """Else one picture had two rows, and a deletion of one took the file of the other."""
+    (tmp_path / "uploads").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "uploads")
+    content = draw(tmp_path / "a.png", 99).read_bytes()
+    first = Changes(engine, tmp_path / "link").add(content, "a.png", {"identity": "ann"})
+    changes = Changes(engine, tmp_path / "uploads")
+    again = changes.add(content, "b.png", {})
+    assert (again.id, again.identity, len(engine.files)) == (first.id, "ann", COUNT + 1)
+    changes.delete(first.id)
+    assert (len(engine.files), added_to(tmp_path / "uploads")) == (COUNT, [])
+
+
 def test_a_change_while_the_store_is_away_leaves_nothing(engine: Engine, tmp_path: Path) -> None:
     changes, files = Changes(engine, tmp_path / "uploads"), engine.files
     store, away = Path(str(files.folder)), tmp_path / "away"
