@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from limner.errors import SettingsError
+from limner.errors import SettingsError, StoreError
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
@@ -405,3 +405,22 @@ def test_a_folder_without_rights_says_nothing(
     for name in ("stat", "scandir", "listdir"):
         monkeypatch.setattr(os, name, partial(ask, getattr(os, name)))
     assert synced(store)[0].gone == ()
+
+
+def test_no_other_process_brings_back_what_is_being_erased(
+    store: StoreFiles, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = next(iter(store.entries().values()))
+    content = Path(before.path).read_bytes()
+    Path(before.path).unlink()
+    other = StoreFiles.open(store.folder)
+
+    def late(files: StoreFiles, keys: list[str]) -> None:
+        put(Path(before.path), content)
+        with pytest.raises(StoreError, match="another process"):
+            index_pictures(FakeEncoder(), other, [folder])
+        erase(files, keys)
+
+    monkeypatch.setattr("limner.search.sync.erase", late)
+    assert sync(FakeEncoder(), store, SyncSettings(yes=True, kept_days=0)).erased == 1
+    assert before.path not in store.entries()
