@@ -30,6 +30,7 @@ from limner.server.pictures import Decoding
 from limner.server.problems import Fault, declared, expect_known, install_handlers, problem_schema
 from limner.server.request_log import RequestLog
 from limner.server.routes import Routes, Ruled, Rules
+from limner.server.routes_embeddings import embedding_routes
 from limner.server.routes_export import export_routes
 from limner.server.routes_items import item_routes
 from limner.server.routes_search import search_routes
@@ -162,6 +163,7 @@ def create_app(
     settings = settings.model_copy(update={"uploads": folder})
     behind_token = (
         search_routes(engine, worker, decoding, settings),
+        embedding_routes(engine, worker, decoding, settings),
         export_routes(engine, settings),
         item_routes(engine, worker, changes, settings),
         _server_routes(engine, health, counters, settings),
