@@ -23,7 +23,7 @@ WordField = Literal["name", "folder", "identity", "fact", "sentence"]
 
 
 class QueryTerm(Documented):
-    """What a description takes away or weighs, beside the rest of it."""
+    """Words that a description takes away or weighs, beside the rest of it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -31,7 +31,7 @@ class QueryTerm(Documented):
     """Its words."""
 
     weight: float
-    """What is added to the query's embedding of the rest: this times the embedding of the words."""
+    """Share of their embedding that is added to that of the rest; below 0 it is taken away."""
 
     start: int
     """Where it stands in the text: its first letter, from 0."""

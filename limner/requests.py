@@ -164,7 +164,7 @@ class SentencesRequest(Documented):
 
     @property
     def terms(self) -> tuple[QueryTerm, ...]:
-        """What the text takes away or weighs, see `limner.query_text`."""
+        """The terms that the text takes away or weighs, see `limner.query_text`."""
         return ()
 
     @property
@@ -250,7 +250,7 @@ class SearchRequest(SentencesRequest):
 
     @property
     def terms(self) -> tuple[QueryTerm, ...]:
-        """What the text takes away or weighs, see `limner.query_text`."""
+        """The terms that the text takes away or weighs, see `limner.query_text`."""
         return () if self.text is None or self.literal else read_query(self.text).terms
 
     @property
@@ -294,7 +294,7 @@ class SearchRequest(SentencesRequest):
 
     @property
     def quoted(self) -> tuple[str, ...]:
-        """What the text has in quotes."""
+        """Parts of the text that stand in quotes."""
         return () if self.text is None or self.literal else read_query(self.text).quoted
 
     @property

@@ -185,7 +185,7 @@ class Answer(ResponseModel):
     """Language of the text, if the model surely does not read it."""
 
     terms: tuple[QueryTerm, ...] = Field(default=(), exclude_if=operator.not_)
-    """What the text takes away or weighs: `without`, `-word` and `2*word`. No match probability is told then."""
+    """Words that the text takes away or weighs: `without`, `-word` and `2*word`. No match probability is told then."""
 
     unread: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     """Words at the end of a text that is longer than the model reads; the search ignores them, too."""

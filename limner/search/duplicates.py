@@ -62,13 +62,13 @@ class DuplicateGroup(Result):
     path: Path
     """Its file."""
     why: tuple[str, ...]
-    """What it has before any of the others: "sentences", "facts", "larger", "earlier", "heavier" (its file)."""
+    """Reasons, as it has more than any of the others: "sentences", "facts", "larger", "earlier", "heavier" (its file)."""
     others: tuple[Duplicate, ...]
     """The others, the most alike first."""
 
 
 class Duplicates(Result):
-    """What `limner store duplicates` finds."""
+    """The groups of a store, as `limner store duplicates` prints them."""
 
     pictures: int
     """Pictures that were compared."""
@@ -145,7 +145,7 @@ def _grey(content: bytes | None) -> UInt8[np.ndarray, " grey"] | None:
 
 
 class _Worth:
-    """What speaks for keeping a picture."""
+    """Reasons for keeping a picture."""
 
     def __init__(self, files: StoreFiles, snapshot: Snapshot) -> None:
         self._columns = snapshot.columns

@@ -352,7 +352,7 @@ class Engine:
         )
 
     def _matched(self, query: SearchRequest, snapshot: Snapshot) -> Matched | None:
-        """What the words of a query find; None where only vectors answer."""
+        """Find pictures by the words of a query; None where only vectors answer."""
         if not self._reads_words(query):
             return None
         return self._words.matched(query.wanted or "", query.quoted, snapshot)

@@ -56,7 +56,7 @@ _ALONE = re.compile(r"([\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff])")
 
 @dataclass(frozen=True)
 class Matched:
-    """What the words of a query find, by rows of the snapshot.
+    """Pictures that hold words of a query, by rows of the snapshot.
 
     - `rows`: the word ranking, best first, with the share of the query's words that each has.
     - `named`: rows that stand in front, with the number of words that name them.

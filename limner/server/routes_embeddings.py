@@ -146,7 +146,7 @@ def embedding_routes(
         inputs = [one if isinstance(one, str) else one.content for one in given]
         note(request.scope, count=len(inputs), kind=_kinds(inputs))
         if body.dimensions not in (None, encoder.dim):
-            raise RefusedError(422, f"dimensions: the model has {encoder.dim}, got {body.dimensions}")
+            raise RefusedError(409, f"dimensions: the model has {encoder.dim}, got {body.dimensions}")
         rows = await embed(request, inputs)
         numbers = [
             base64.b64encode(row.astype("<f4").tobytes()).decode()
@@ -158,7 +158,7 @@ def embedding_routes(
         return Embeddings(data=data, model=f"{system_of(encoder) or 'model'}-{encoder.fingerprint[:12]}")
 
     @Rules(right="search", audit="embeddings", large=True)
-    @routes.post("/predict", responses=refusals, response_class=JSONResponse)
+    @routes.post("/predict", include_in_schema=False)
     async def predict(
         request: Request,
         entries: Annotated[str, Form(max_length=4000, description="The task, as immich writes it.")],
@@ -176,8 +176,8 @@ def embedding_routes(
         # a string within the JSON, as immich reads it
         return JSONResponse({"clip": json.dumps(row.tolist())})
 
-    @Rules(is_open=True, cost=0)
-    @routes.get("/ping", response_class=PlainTextResponse)
+    @Rules(is_open=True, cost=0.0)
+    @routes.get("/ping", include_in_schema=False)
     async def ping() -> PlainTextResponse:
         """Say that the server is there, as immich asks."""
         return PlainTextResponse("pong")
