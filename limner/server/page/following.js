@@ -52,7 +52,7 @@ function told(now) {
     const pace = now.rate ? t("indexingPace", { rate: count(Math.round(now.rate)), left: lasting(now.seconds_left) }) : "";
     lines.push([t("indexing", { done: count(now.done), total: count(now.total) }), pace].filter(Boolean).join(", "));
   }
-  if (now.away) lines.push(t("foldersAway", { n: now.away }));
+  if (now.away) lines.push([t("foldersAway", { n: now.away }), now.away_folders.join(", ")].filter(Boolean).join(" "));
   if (now.doubted) lines.push(t("picturesDoubted", { n: now.doubted }));
   if (now.trouble) lines.push(t("followTrouble"));
   const bar = now.done < now.total && h("progress", { max: now.total, value: now.done, "aria-label": t("indexingBar") });

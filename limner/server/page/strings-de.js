@@ -295,7 +295,7 @@ export default {
   "indexing": "Wird eingelesen: {done} von {total} Dateien",
   "indexingPace": "{rate} je Sekunde, noch etwa {left}",
   "indexingBar": "Eingelesene Dateien",
-  "foldersAway": { "one": "{n} Ordner scheint nicht da zu sein: seine Bilder bleiben.", "other": "{n} Ordner scheinen nicht da zu sein: ihre Bilder bleiben." },
+  "foldersAway": { "one": "{n} Ordner scheint nicht da zu sein: Seine Bilder bleiben, bis limner store sync mit --yes gerufen wird.", "other": "{n} Ordner scheinen nicht da zu sein: Ihre Bilder bleiben, bis limner store sync mit --yes gerufen wird." },
   "picturesDoubted": { "one": "Die Datei von {n} Bild ist weg, mehr als ein Zehntel: Es bleibt, bis limner store sync mit --yes gerufen wird.", "other": "Die Dateien von {n} Bildern sind weg, mehr als ein Zehntel: Sie bleiben, bis limner store sync mit --yes gerufen wird." },
   "followTrouble": "Den Ordnern wird gerade nicht gefolgt; das Protokoll des Servers nennt den Grund."
 };

@@ -295,7 +295,7 @@ export default {
   "indexing": "Indexing: {done} of {total} files",
   "indexingPace": "{rate} a second, about {left} left",
   "indexingBar": "Files that are indexed",
-  "foldersAway": { "one": "{n} folder seems to be away: its pictures stay.", "other": "{n} folders seem to be away: their pictures stay." },
+  "foldersAway": { "one": "{n} folder seems to be away: its pictures stay until limner store sync is called with --yes.", "other": "{n} folders seem to be away: their pictures stay until limner store sync is called with --yes." },
   "picturesDoubted": { "one": "The file of {n} picture is gone, which is more than a tenth: it stays until limner store sync is called with --yes.", "other": "The files of {n} pictures are gone, more than a tenth: they stay until limner store sync is called with --yes." },
   "followTrouble": "The folders are not followed at the moment; the server's log says why."
 };

@@ -295,7 +295,7 @@ export default {
   "indexing": "Đang lập chỉ mục: {done} trên {total} tệp",
   "indexingPace": "{rate} tệp mỗi giây, còn khoảng {left}",
   "indexingBar": "Số tệp đã lập chỉ mục",
-  "foldersAway": "{n} thư mục có vẻ không có mặt: ảnh của chúng được giữ lại.",
+  "foldersAway": "{n} thư mục có vẻ không có mặt: ảnh của chúng được giữ lại cho đến khi gọi limner store sync với --yes.",
   "picturesDoubted": "Tệp của {n} ảnh đã mất, hơn một phần mười: chúng được giữ lại cho đến khi gọi limner store sync với --yes.",
   "followTrouble": "Hiện không theo dõi các thư mục; nhật ký của máy chủ nêu lý do."
 };

@@ -295,7 +295,7 @@ export default {
   "indexing": "正在建立索引：{done} / {total} 个文件",
   "indexingPace": "每秒 {rate} 个，约剩 {left}",
   "indexingBar": "已建立索引的文件",
-  "foldersAway": "{n} 个文件夹似乎不在：其中的图片保留。",
+  "foldersAway": "{n} 个文件夹似乎不在：在以 --yes 调用 limner store sync 之前其中的图片会保留。",
   "picturesDoubted": "{n} 张图片的文件不见了，超过十分之一：在以 --yes 调用 limner store sync 之前它们会保留。",
   "followTrouble": "目前没有跟踪文件夹；服务器的日志说明原因。"
 };
