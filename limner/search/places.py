@@ -167,10 +167,12 @@ class _Making:
                 row.lost.append(path)
             else:
                 row.places[path] = mtime if file is None else file.mtime
-        # a folder that was renamed, or emptied into another, looks as one that is away: a new file for each that moved
-        for path in away[: max(0, len(row.new) - len(row.lost))]:
-            del row.places[path]
-            row.lost.append(path)
+        # a folder that was renamed, or emptied into another, looks as one that is away: a new file for each that moved,
+        # unless it may be a copy of one that is there
+        if len(away) == len(row.places):
+            for path in away[: max(0, len(row.new) - len(row.lost))]:
+                del row.places[path]
+                row.lost.append(path)
         row.places |= {path: self.files[path].mtime for path in row.new}
 
     def plan(self, paths: Sequence[str]) -> Plan:

@@ -5,7 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from limner.search.index import index_pictures
@@ -27,6 +27,14 @@ STEPS = st.lists(
     ),
     max_size=6,
 )
+
+AWAY = ("away", "b/disk/x.png", "a/x.png")
+TWO_AWAY = [
+    ("write 1", "a/x.png", "a/x.png"),
+    ("copy", "a/x.png", "b/disk/x.png"),
+    ("copy", "a/x.png", "b/disk/y.png"),
+]
+"""A picture at two places on the disk and at one that is there."""
 
 
 def places(store: StoreFiles) -> dict[str, set[str]]:
@@ -90,6 +98,9 @@ class World:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(rounds=st.lists(STEPS, min_size=2, max_size=6))
+@example(rounds=[TWO_AWAY, [AWAY, ("copy", "a/x.png", "a/y.png")]])
+@example(rounds=[TWO_AWAY, [AWAY, ("move", "a/x.png", "a/y.png")]])
+@example(rounds=[TWO_AWAY, [("delete", "a/x.png", "a/x.png"), AWAY], [("write 1", "a/y.png", "a/y.png")]])
 def test_histories_with_folders_away(
     rounds: list[list[tuple[str, str, str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,8 +123,8 @@ def test_histories_with_folders_away(
         for digest in files.keys() | before.keys():
             seen, known = files.get(digest, set()), before.get(digest, set())
             away = {path for path in known if world.holding(Path(path))}
-            # a new file may be one that has moved out of a folder before that went away
-            moved = max(0, len(seen - known) - len(known - away - seen))
+            # a new file is one that has moved out of a folder before that went away, unless it may be a copy
+            moved = 0 if seen & known else max(0, len(seen - known) - len(known - away - seen))
             held = set(now[digest].paths) if digest in now and now[digest].gone is None else set()
             assert held >= seen
             assert held - seen <= away
