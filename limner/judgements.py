@@ -59,6 +59,9 @@ class JudgedSearch(ResponseModel):
     pictures: tuple[JudgedPicture, ...]
     """The pictures, in the order in which they were given."""
 
+    error: str | None = None
+    """The reason why it could not be answered; null for one that was."""
+
 
 class Provenance(ResponseModel):
     """The origin of an export."""

@@ -246,7 +246,7 @@ class SearchRequest(SentencesRequest):
     @property
     def wanted(self) -> str | None:
         """The text that is searched by, without what it takes away; None for none."""
-        return self.text if self.text is None or self.literal else read_query(self.text).wanted or None
+        return self.text if not self.text or self.literal else read_query(self.text).wanted or None
 
     @property
     def terms(self) -> tuple[QueryTerm, ...]:

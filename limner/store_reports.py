@@ -98,18 +98,17 @@ class SyncReport(IndexReport):
     whole: bool = True
     """False for a look at files that changed; `gone`, `doubt` and `skipped` are of these alone."""
 
-    @property
-    def standing(self) -> dict[str, str]:
+    def standing(self, store: object) -> dict[str, str]:
         """Lines of what keeps pictures of lost files in the search: by the folder that is away, by "" for a doubt."""
         lines = {
-            folder: f"{folder} {reason}, as if its disk were away: its pictures stay; `limner store sync --yes` if "
-            "they are gone for good"
+            folder: f"{folder} {reason}, as if its disk were away: its pictures stay; `limner store sync {store} "
+            "--yes` if they are gone for good"
             for folder, reason in self.away
         }
         if self.doubt is not None:
             lines[""] = (
-                f"{self.doubt}, as if a disk were away: they stay; look at them by `limner store sync --dry-run`, and "
-                "add --yes if these files are gone for good"
+                f"{self.doubt}, as if a disk were away: they stay; `limner store sync {store} --dry-run` names them, "
+                "--yes in its place says that they are gone for good"
             )
         return lines
 
@@ -432,6 +431,8 @@ class StoreFacts(ResponseModel):
     """Shape of what it keeps of each picture for re-ranking; null = nothing."""
     bytes: int
     """Size on the disk."""
+    folders: tuple[str, ...]
+    """Folders that it follows."""
 
 
 class StoredPicture(ResponseModel):

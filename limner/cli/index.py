@@ -22,7 +22,7 @@ from limner.cli.options import (
     StoreFolder,
     device,
 )
-from limner.cli.watch import waits
+from limner.cli.watch import say_unread, waits
 from limner.counted import counted
 from limner.errors import SettingsError
 from limner.store_reports import IndexReport, SentencesReport
@@ -279,15 +279,7 @@ def reindex_command(
 
 
 def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: Path | None = None) -> Indexed:
-    # a broken disk may skip thousands; the count in the last line must stay in sight
-    for path, reason in summary.skipped[:_SHOWN]:
-        err.print(f"skipped {path}: {reason}")
-    if len(summary.skipped) > _SHOWN:
-        err.print(f"… and {len(summary.skipped) - _SHOWN} more skipped")
-    for path in summary.cut_off[:_SHOWN]:
-        err.print(f"read without its end, which is missing: {path}")
-    if len(summary.cut_off) > _SHOWN:
-        err.print(f"… and {len(summary.cut_off) - _SHOWN} more without their ends")
+    others = say_unread(summary)
     waiting = store.waiting()
     pictures = len(store) - waiting
     sentences = summary.sentences
@@ -295,7 +287,7 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
         _say_left_out(sentences)
     out.print(
         f"{folder}: {counted(pictures, 'pictures')}{waits(waiting)}; {summary.added} added, {summary.updated} updated, "
-        f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped{_passed_over(summary)}"
+        f"{summary.unchanged} unchanged, {len(summary.skipped)} skipped{others}"
     )
     if summary.moved:
         out.print(f"moved, with their keys and what was told of them: {summary.moved}")
@@ -324,17 +316,6 @@ def _told(summary: IndexReport, folder: object, store: "StoreFiles", metadata: P
             f"{summary.unused_metadata[0]}; paths are relative to the file's own folder"
         )
     return Indexed(store=str(folder), pictures=pictures, waiting=waiting, **dict(summary))
-
-
-def _passed_over(summary: IndexReport) -> str:
-    from limner.search.find_pictures import hint, told
-
-    passed = dict(summary.passed_over)
-    if (step := hint(passed)) is not None:
-        err.print(step)
-    left = ", ".join(f"{count:,} {name}" for name, count in summary.left_out.items())
-    over = f", {sum(passed.values())} passed over ({told(passed)})" if passed else ""
-    return over + (f", left out: {left}" if left else "")
 
 
 def _say_left_out(report: SentencesReport) -> None:

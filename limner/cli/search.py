@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import Field
+from pydantic_core import PydanticCustomError
 
 from limner.cli.conflicts import Conflict
 from limner.cli.console import err, out, save_sheet
@@ -83,8 +84,13 @@ class SearchSettings(SearchRequest):
     """With --format trec: pictures by their path, which is usual, or by their key."""
 
     def _check_subject(self) -> None:
-        if self.queries is None and self.vectors is None and not self.is_list:
-            super()._check_subject()
+        if self.queries is not None or self.vectors is not None or self.is_list:
+            return
+        if self.text is None and self.image is None and self.like is None:
+            raise PydanticCustomError(
+                "subject", "give a TEXT, --image, --like or --queries, or --where alone"
+            )
+        super()._check_subject()
 
     @property
     def is_list(self) -> bool:

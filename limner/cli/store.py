@@ -49,6 +49,7 @@ def info_command(store: StoreFolder) -> StoreFacts:
     """Describe a store: its model, number of pictures, and size on disk."""
     from limner.search.foreign_vectors import foreign_model
     from limner.store.files import StoreFiles
+    from limner.store.folders import folders_of
     from limner.store.manifest import IN_STORE, MODEL_FOLDER
     from limner.store.path import size_of
 
@@ -67,6 +68,7 @@ def info_command(store: StoreFolder) -> StoreFacts:
         dim=opened.dim,
         map=opened.region_shape,
         bytes=size_of(store),
+        folders=tuple(one.path for one in folders_of(opened)),
     )
     regions = "" if facts.map is None else f", with region features of {' × '.join(map(str, facts.map))}"
     out.print(
@@ -82,6 +84,8 @@ def info_command(store: StoreFolder) -> StoreFacts:
         out.print("vectors of another program, whose model limner has not")
     else:
         out.print("does not hold the model: it needs the run where it is")
+    for folder in facts.folders:
+        out.print(f"follows {folder}")
     return facts
 
 

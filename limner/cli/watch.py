@@ -9,7 +9,7 @@ from limner.cli.console import counting, err, out
 from limner.cli.contract import as_json, command, emit, group
 from limner.cli.options import Batch, Cpu, StoreFolder, device
 from limner.counted import counted
-from limner.store_reports import SyncReport
+from limner.store_reports import IndexReport, SyncReport
 
 if TYPE_CHECKING:
     from limner.search.store import Store
@@ -61,7 +61,7 @@ def _synced(store: Any, cpu: bool, **values: Any) -> "tuple[Store, SyncReport]":
     with counting("pictures") as progress:
         report = sync(opened.engine.encoder, opened.files, how, progress=progress)
     _tell(str(store), report)
-    for line in report.standing.values():
+    for line in report.standing(store).values():
         err.print(line)
     return opened, report
 
@@ -110,9 +110,29 @@ def waits(waiting: int) -> str:
     return f"; {counted(waiting, 'pictures')} {of_them}" if waiting else ""
 
 
-def _tell(beginning: str, report: SyncReport) -> None:
+def say_unread(report: IndexReport) -> str:
+    """Name files that were not read, or not wholly; return the counts of those that were not tried, for a last line."""
+    from limner.search.find_pictures import hint, told
+
+    # a broken disk may skip thousands; the count in the last line must stay in sight
     for path, reason in report.skipped[:_SHOWN]:
         err.print(f"skipped {path}: {reason}")
+    if len(report.skipped) > _SHOWN:
+        err.print(f"… and {len(report.skipped) - _SHOWN} more skipped")
+    for path in report.cut_off[:_SHOWN]:
+        err.print(f"read without its end, which is missing: {path}")
+    if len(report.cut_off) > _SHOWN:
+        err.print(f"… and {len(report.cut_off) - _SHOWN} more without their ends")
+    passed = dict(report.passed_over)
+    if (step := hint(passed)) is not None:
+        err.print(step)
+    left = ", ".join(f"{count:,} {name}" for name, count in report.left_out.items())
+    over = f", {sum(passed.values())} passed over ({told(passed)})" if passed else ""
+    return over + (f", left out: {left}" if left else "")
+
+
+def _tell(beginning: str, report: SyncReport) -> None:
+    others = say_unread(report)
     # files that were not opened yet: some may be no pictures
     read = {"added": report.added, "updated": report.updated}
     told = {
@@ -129,6 +149,8 @@ def _tell(beginning: str, report: SyncReport) -> None:
     changes = ", ".join(f"{count:,} {name}" for name, count in told.items() if count) or "nothing new"
     would = "dry run: " if report.dry_run else ""
     away = f", {counted(len(report.away), 'folders')} away" if report.away else ""
-    out.print(f"{beginning}: {would}{changes}, {report.unchanged:,} unchanged{away}{waits(report.waiting)}")
+    out.print(
+        f"{beginning}: {would}{changes}, {report.unchanged:,} unchanged{others}{away}{waits(report.waiting)}"
+    )
     for path in report.gone[:_SHOWN] if report.dry_run or report.doubt else ():
         out.print(f"gone: {path}")

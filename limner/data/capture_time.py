@@ -38,6 +38,7 @@ _LONGEST = 256
 T = TypeVar("T")
 _NUMBER, _FRACTION = re.compile(r"\d+"), re.compile(r"[.,](\d+)")
 _ZONE = re.compile(r"[-+]\d\d:?\d\d$")
+_HALF = re.compile(r"\d\s*([ap])\.?m\b", re.IGNORECASE)
 _TOGETHER = re.compile(r"(\d{4})(\d\d)(\d\d)\D?(?:(\d\d)(\d\d)(\d\d)?)?(?!\d)")
 """A date, or a date and a time, whose numbers have no marks between them."""
 
@@ -79,6 +80,9 @@ def parsed(text: str) -> datetime | None:
             # "Fri, 20 Nov 2026 08:15:30 +0200", which the standard of PNG asks for
             return parsedate_to_datetime(text).replace(tzinfo=None)
         year, month, day, hour, minute, second = (int(one) for one in (*numbers, 0, 0, 0)[:6])
+        # of some phones: "10:11:12 PM"
+        if (half := _HALF.search(text)) and hour <= 12:
+            hour = hour % 12 + (12 if half[1] in "pP" else 0)
         # a leap second, and the end of a day, are the beginning of what follows
         if len(numbers) < 3 or hour > 24 or minute > 59 or second > 60:
             return None

@@ -62,7 +62,7 @@ class DuplicateGroup(Result):
     path: Path
     """Its file."""
     why: tuple[str, ...]
-    """Reasons, as it has more than any of the others: "sentences", "facts", "larger", "earlier", "heavier" (its file)."""
+    """Reasons, each as another has less: "sentences", "facts", "larger", "earlier", "heavier" (its file)."""
     others: tuple[Duplicate, ...]
     """The others, the most alike first."""
 

@@ -114,7 +114,8 @@ def index_pictures(
         ):
             files = stats_of(pictures, threads)
             images = store.images([*files], {file.size for file in files.values()})
-            planned = plan(pictures, files, images, told, threads, tell)
+            followed = [one.path for one in folders_of(store)]
+            planned = plan(pictures, files, images, told, threads, followed, tell)
             writer = _Writer(encoder, store, changes, planned, batch_size, encoding)
             try:
                 writer.take_kept()

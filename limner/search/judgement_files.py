@@ -18,6 +18,7 @@ _COLUMNS = (
     "query",
     "text",
     "like",
+    "error",
     "rank",
     "id",
     "name",
@@ -59,7 +60,7 @@ def as_json(judged: Judgements) -> bytes:
 
 
 def as_csv(judged: Judgements) -> bytes:
-    """Write a row a picture, with its search before it and the provenance behind it.
+    """Write a row a picture, with its search before it and the provenance behind it; a search without one has a row.
 
     A text that a spreadsheet would take for a formula, or a part of one behind a semicolon or line break, gets an
     apostrophe in front.
@@ -79,14 +80,12 @@ def as_csv(judged: Judgements) -> bytes:
     table = csv.writer(text)
     table.writerow([*shown, *(cell(f"metadata.{name}") for name in names), *told])
     for search in judged.searches:
-        for one in search.pictures:
+        for one in search.pictures or [None]:
             known = {
-                **one.model_dump(mode="json"),
-                "query": search.query,
-                "text": search.text,
-                "like": search.like,
+                **(one.model_dump(mode="json") if one else {}),
+                **search.model_dump(include={"query", "text", "like", "error"}),
             }
-            facts = [cell(one.metadata.get(name)) for name in names]
+            facts = [cell(one.metadata.get(name)) if one else None for name in names]
             table.writerow([*(cell(known.get(name)) for name in shown), *facts, *map(cell, told.values())])
     # with a mark of its coding, without which Excel reads UTF-8 as the system's own
     return text.getvalue().encode("utf-8-sig")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from limner.names import same_name
 from limner.search.image_look import Note, Outcome, Seen, Task, Told, same_facts, told_of
 from limner.store.entry import Place, StoredImage, key_of
-from limner.store.missing import is_gone
+from limner.store.missing import Away, is_gone
 from limner.store.uploads import added_as
 
 
@@ -64,13 +64,14 @@ def plan(
     images: Iterable[StoredImage],
     told: Mapping[str, Told],
     threads: Executor,
+    followed: Sequence[str] = (),
     tell: Callable[[int], None] = lambda count: None,
 ) -> Plan:
     """Decide which image each of these paths is; `files` is what `stats_of` says of them.
 
     Only files are read whose size another of them has, or an image. `images` are those of the store that have one of
-    these paths or sizes, at least; `told` is what is told now, by path. `tell` is called with the number of files that
-    are kept.
+    these paths or sizes, at least; `told` is what is told now, by path; `followed` are the folders that the store
+    follows. `tell` is called with the number of files that are kept.
     """
     rows = [_Row(image) for image in images]
     hashed = 0
@@ -80,7 +81,7 @@ def plan(
         hashed += 1
         tell(1)
 
-    making = _Making(files, rows, told, _sums(files, rows, threads, tell_one))
+    making = _Making(files, rows, told, _sums(files, rows, threads, tell_one), Away(followed))
     making.find_places(paths)
     made = making.plan(paths)
     # an upload may have the bytes of an image and be one of its own
@@ -107,9 +108,14 @@ class _Making:
     """A plan while it is made: first which places each image has, then what is to be done."""
 
     def __init__(
-        self, files: Mapping[str, File], rows: list[_Row], told: Mapping[str, Told], sums: Mapping[str, str]
+        self,
+        files: Mapping[str, File],
+        rows: list[_Row],
+        told: Mapping[str, Told],
+        sums: Mapping[str, str],
+        away: Away,
     ) -> None:
-        self.files, self.rows, self.told, self.sums = files, rows, told, sums
+        self.files, self.rows, self.told, self.sums, self.away = files, rows, told, sums, away
         self.at = {path: row for row in rows for path in row.image.paths}
         self.fresh: dict[str, list[str]] = {}
         """First path of each new image, and its further ones."""
@@ -146,16 +152,27 @@ class _Making:
     def _settle(self, row: _Row) -> None:
         """Say which places an image has now. Those outside of the plan are looked at if it has others."""
         doubted = bool(row.new) or len(row.image.places) > 1
+        away = list[str]()
         for path, mtime in row.image.places:
             file = self.files.get(path)
             if file is not None:
                 gone = not self._is_held(path)
+            elif doubted and is_gone(path):
+                gone = self.away.holding(path) is None
+                if not gone:
+                    away.append(path)
             else:
-                gone = doubted and (is_gone(path) or any(_is_renamed(path, one) for one in row.new))
+                gone = any(_is_renamed(path, one) for one in row.new)
             if gone:
                 row.lost.append(path)
             else:
                 row.places[path] = mtime if file is None else file.mtime
+        # a folder that was renamed, or emptied into another, looks as one that is away: a new file for each that moved,
+        # unless it may be a copy of one that is there
+        if len(away) == len(row.places):
+            for path in away[: max(0, len(row.new) - len(row.lost))]:
+                del row.places[path]
+                row.lost.append(path)
         row.places |= {path: self.files[path].mtime for path in row.new}
 
     def plan(self, paths: Sequence[str]) -> Plan:

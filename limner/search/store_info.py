@@ -32,12 +32,7 @@ def store_info(
     return StoreInfo(
         id=engine.files.manifest.id,
         pictures=len(snapshot.vectors),
-        model=StoreModel(
-            fingerprint=engine.files.fingerprint,
-            system=system_of(engine.encoder),
-            dim=engine.files.dim,
-            languages=engine.languages,
-        ),
+        model=store_model(engine),
         reranks=reranks,
         calibrated=engine.calibration is not None,
         composes=engine.compose is not None,
@@ -80,6 +75,16 @@ def _examples(engine: Engine, snapshot: Snapshot) -> list[str]:
     except UnknownPictureError:  # deleted a moment ago
         return []
     return chosen
+
+
+def store_model(engine: Engine) -> StoreModel:
+    """Describe the model of a store."""
+    return StoreModel(
+        fingerprint=engine.files.fingerprint,
+        system=system_of(engine.encoder),
+        dim=engine.files.dim,
+        languages=engine.languages,
+    )
 
 
 def system_of(encoder: Encoder) -> str | None:

@@ -25,7 +25,7 @@ from limner.store.entry import StoredImage
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.folders import Folder, folders_of, is_below
-from limner.store.missing import is_gone, many
+from limner.store.missing import EMPTY, Away, is_gone, many
 from limner.store.snapshot import Snapshot
 from limner.store_reports import IndexReport, SyncReport
 from limner.types import Encoder
@@ -51,7 +51,6 @@ class SyncSettings(Settings):
 
 
 _DAY = 86400.0
-_EMPTY = "is empty"
 
 
 def sync(
@@ -87,7 +86,7 @@ def sync(
         report = _indexed(encoder, files, found, how, progress)
     looked = [one.path for one in folders if one.path not in away]
     with files.writing():
-        gone, lost, doubt = _gone(files, looked, only, moved, yes=how.yes)
+        gone, lost, doubt, below = _gone(files, looked, only, moved, yes=how.yes)
         if doubt is None and not how.dry_run:
             _take_out(files, gone, lost)
     erased = 0
@@ -101,7 +100,7 @@ def sync(
         gone=tuple(path for image in gone for path in image.paths),
         copies_gone=len(lost) - sum(len(image.paths) for image in gone),
         doubt=doubt,
-        away=tuple(sorted(away.items())),
+        away=tuple(sorted({**away, **below}.items())),
         erased=erased,
         waiting=waiting,
         dry_run=how.dry_run,
@@ -124,24 +123,19 @@ def expect_folders(files: StoreFiles) -> list[Folder]:
     return folders
 
 
+def _followed(files: StoreFiles) -> list[str]:
+    return [one.path for one in folders_of(files)]
+
+
 def _seem_away(files: StoreFiles, folders: Sequence[Folder]) -> dict[str, str]:
     """Folders that seem to be away, with the reason; one that is empty, and of which no picture is known, waits."""
-    away = {one.path: reason for one in folders if (reason := _away(one.path)) is not None}
+    seen = Away(())
+    away = {one.path: reason for one in folders if (reason := seen.reason(one.path)) is not None}
     return {
         path: reason
         for path, reason in away.items()
-        if reason != _EMPTY or next(_below(files.snapshot(), [path]), None) is not None
+        if reason != EMPTY or next(_below(files.snapshot(), [path]), None) is not None
     }
-
-
-def _away(folder: str) -> str | None:
-    """The reason to think that a folder's disk is away; None if it is there and holds something."""
-    try:
-        return None if any(Path(folder).iterdir()) else _EMPTY
-    except FileNotFoundError:
-        return "is not there"
-    except OSError as error:
-        return f"cannot be listed ({error.strerror})"
 
 
 def _indexed(
@@ -198,7 +192,7 @@ def _plan(files: StoreFiles, found: FoundPictures) -> Plan:
     with ThreadPoolExecutor() as threads:
         stats = stats_of(found.pictures, threads)
         images = files.images([*stats], {one.size for one in stats.values()})
-        return plan(found.pictures, stats, images, {}, threads)
+        return plan(found.pictures, stats, images, {}, threads, _followed(files))
 
 
 def _planned(files: StoreFiles, found: FoundPictures) -> tuple[IndexReport, Set[str]]:
@@ -221,20 +215,24 @@ def _planned(files: StoreFiles, found: FoundPictures) -> tuple[IndexReport, Set[
 
 def _gone(
     files: StoreFiles, folders: Sequence[str], only: Collection[str] | None, moved: Set[str], *, yes: bool
-) -> tuple[list[StoredImage], set[str], str | None]:
-    """Images of which no file is left, the files that are gone, and the reason to doubt it."""
+) -> tuple[list[StoredImage], set[str], str | None, dict[str, str]]:
+    """Images of which no file is left, files that are gone, the reason to doubt it, and folders that are away below."""
     snapshot = files.snapshot()
     tops = folders if only is None else [path for path in only if any(is_below(path, top) for top in folders)]
     lost = {path for path in _below(snapshot, tops) if path not in moved and is_gone(path)}
-    if not yes:
-        lost -= _in_empty_folders(lost)
+    # looked at anew: a disk may have gone since this look began
+    seen, away = Away(folders), dict[str, str]()
+    for path in () if yes else sorted(lost):
+        if (folder := seen.holding(path)) is not None:
+            away[folder] = str(seen.reason(folder))
+            lost.remove(path)
     known = files.images(sorted(lost)) if lost else []
     gone = [image for image in known if image.gone is None and lost.issuperset(image.paths)]
     doubt = None
     if not yes and many(len(gone), len(snapshot.vectors)):
         # files, so that it reads well of one picture, too
         doubt = f"the files of {counted(len(gone), 'pictures', of=len(snapshot.vectors))} are gone, more than a tenth"
-    return gone, lost, doubt
+    return gone, lost, doubt, away
 
 
 def _below(snapshot: Snapshot, tops: Sequence[str]) -> Iterator[str]:
@@ -248,19 +246,6 @@ def _below(snapshot: Snapshot, tops: Sequence[str]) -> Iterator[str]:
             if is_below(paths[place], top):
                 yield paths[place]
         yield from (path for path in further if is_below(path, top))
-
-
-def _in_empty_folders(paths: Collection[str]) -> set[str]:
-    """Files whose folder, or the nearest one above that is there, holds nothing: so is one where a disk is mounted."""
-    known: dict[Path, bool] = {}
-
-    def is_empty(folder: Path) -> bool:
-        if folder not in known:
-            away = _away(str(folder))
-            known[folder] = is_empty(folder.parent) if away == "is not there" else away is not None
-        return known[folder]
-
-    return {path for path in paths if is_empty(Path(path).parent)}
 
 
 def _take_out(files: StoreFiles, gone: Sequence[StoredImage], lost: set[str]) -> None:

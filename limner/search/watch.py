@@ -120,6 +120,7 @@ class _Rounds:
         self._trouble = ""
         self._folders: list[str] = []
         self._standing: dict[str, str] = {}
+        self._away: dict[str, str] = {}
         self._skipped: dict[str, str] = {}
         self._clocks = time.time(), time.monotonic()
         self._jumped = -inf
@@ -151,8 +152,9 @@ class _Rounds:
         if len(self._waiting) > _FLOOD:
             self.due = min(self.due, time.monotonic())
         settled = _settled(self._waiting, stop)
-        # where it doubts: a look at some files could not say that it is over
-        whole = time.monotonic() >= self.due or bool(settled and "" in self._standing)
+        # where it doubts, or a folder is away: a look at some files could not say that it is over
+        standing = any(not name or is_below(path, name) for name in self._standing for path in settled)
+        whole = time.monotonic() >= self.due or standing
         if stop.is_set() or not (whole or settled):
             return
         try:
@@ -195,14 +197,18 @@ class _Rounds:
         return self._clocks[1] - self._jumped >= _HOUR
 
     def _say(self, report: SyncReport) -> None:
+        # of other folders a look at some files says nothing
+        self._away = dict(report.away) if report.whole else self._away | dict(report.away)
+        report = report.model_copy(update={"away": tuple(sorted(self._away.items()))})
         # a disk that stays away is told once, and so are files that cannot be read; that trouble is over is news
-        before, now = self._standing, report.standing
+        before, now = self._standing, report.standing(self.files.folder)
         skipped = dict(report.skipped) if report.whole else self._skipped | dict(report.skipped)
         for name, line in now.items():
             if line != before.get(name):
                 self.told(line)
         for name in before.keys() - now.keys():
-            self.told(f"over: {before[name].partition(', as if')[0]}")
+            doubt = f"no longer in doubt: {before[name].partition(', as if')[0]}"
+            self.told(f"{name} no longer seems to be away" if name else doubt)
         unread = skipped != self._skipped if report.whole else bool(report.skipped)
         if report.is_news or self._trouble or now != before or unread:
             self.told(report)

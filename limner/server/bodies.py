@@ -24,6 +24,8 @@ Where = Annotated[str, Field(pattern=r"^[^=!<>~]+(!=|[<>]=?|=|~)", max_length=20
 
 
 def _decoded(value: Any) -> bytes:
+    if value == "":
+        raise PydanticCustomError("base64", "the file is empty")
     if not isinstance(value, str) or len(value) < 4:
         raise PydanticCustomError("base64", "expected at least 4 letters of base64")
     try:

@@ -18,7 +18,7 @@ from limner.search.contact_sheet import contact_sheet
 from limner.search.engine import Engine
 from limner.search.judgement_files import as_csv, as_json, as_qrels, as_queries, as_zip, file_name, query_name
 from limner.search.store import Store
-from limner.search.store_info import system_of
+from limner.search.store_info import store_model
 from limner.server.access import token_name
 from limner.server.answer_forms import for_clients
 from limner.server.audit_routes import note
@@ -28,7 +28,7 @@ from limner.server.problems import RefusedError, declared
 from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
 from limner.store.snapshot import Snapshot
-from limner.wire import Hit, Item, StoreModel
+from limner.wire import Hit, Item
 
 _PICTURES = 5_000
 """Largest number of pictures in one export; a table row each."""
@@ -92,6 +92,9 @@ class FinishedSearch(RequestModel):
 
     pictures: list[FoundPicture] = Field(default=[], max_length=1000)
     """The pictures."""
+
+    error: Annotated[str, Field(max_length=2000)] | None = None
+    """The reason why it could not be answered."""
 
 
 class ExportBody(RequestModel):
@@ -188,6 +191,7 @@ def _judged(
                 like=search.like if search.like in snapshot.places else None,
                 picture=search.picture,
                 where=tuple(search.where),
+                error=search.error,
                 pictures=tuple(
                     JudgedPicture(
                         **for_clients(item, settings).model_dump(),
@@ -203,11 +207,7 @@ def _judged(
         store=engine.files.manifest.id,
         version=snapshot.version,
         total=len(snapshot.keys),
-        model=StoreModel(
-            fingerprint=engine.files.fingerprint,
-            system=system_of(engine.encoder),
-            dim=engine.files.dim,
-        ),
+        model=store_model(engine),
         limner=version("limner"),
     )
     return Judgements(provenance=provenance, searches=tuple(searches), unknown=tuple(unknown)), snapshot

@@ -1,8 +1,15 @@
 """Pictures whose file is gone, or only seems to be: a disk that is away makes every file look so."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from limner.store.folders import is_below
+
+EMPTY = "is empty"
+"""The reason why a folder seems to be away that is there and holds nothing: so is one where a disk is mounted."""
+
+_NOT_THERE = "is not there"
 
 _MANY = 10
 """If more than one picture of so many is gone, somebody should say that it is meant."""
@@ -17,6 +24,38 @@ def is_gone(path: str) -> bool:
     except OSError:
         pass
     return False
+
+
+class Away:
+    """Folders that seem to be away, since their disk may be; each is looked at once."""
+
+    def __init__(self, followed: Iterable[str]) -> None:
+        self._followed, self._known = list(followed), dict[str, str | None]()
+
+    def reason(self, folder: str) -> str | None:
+        """The reason to think so; None if the folder is there and holds something."""
+        if folder not in self._known:
+            self._known[folder] = _reason(folder)
+        return self._known[folder]
+
+    def holding(self, path: str) -> str | None:
+        """The folder that is away with a file: one that is followed, or else the nearest one that is there."""
+        for folder in self._followed:
+            if is_below(path, folder) and self.reason(folder) is not None:
+                return folder
+        folder = os.path.dirname(path)  # noqa: PTH120 - for each of many files
+        while self.reason(folder) == _NOT_THERE:
+            folder = os.path.dirname(folder)  # noqa: PTH120
+        return folder if self.reason(folder) is not None else None
+
+
+def _reason(folder: str) -> str | None:
+    try:
+        return None if any(Path(folder).iterdir()) else EMPTY
+    except (FileNotFoundError, NotADirectoryError):
+        return _NOT_THERE
+    except OSError as error:
+        return f"cannot be listed ({error.strerror})"
 
 
 def doubt(gone: Sequence[str], total: int) -> str | None:

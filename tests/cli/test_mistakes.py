@@ -156,7 +156,7 @@ def test_mistakes_in_queries(limner: Limner, store: Path, pictures: Path, tmp_pa
         limner("search", store, "red", "--like", "x", "--image", pictures / "05-0.png"),
         "one picture to search by",
     )
-    refused(limner("search", store), "give a text, a picture")
+    refused(limner("search", store), "give a TEXT, --image, --like or --queries, or --where alone")
     for name in ("sheet.xyz", "not/there.jpg"):
         result = limner("search", store, "red", "--sheet", tmp_path / name)
         refused(last_line(result), "the sheet cannot be saved")

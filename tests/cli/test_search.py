@@ -161,4 +161,4 @@ def test_conditions_alone_list_pictures(limner: Limner, store: Path) -> None:
     assert (nothing.code, nothing.out) == (0, "")
     assert "no picture has 'identiy' (is it 'identity'?)" in nothing.err
     assert limner("search", store, "--after", "2200-01-01", "--cpu").out == ""
-    refused(limner("search", store, "--cpu"), "give a text, a picture")
+    refused(limner("search", store, "--cpu"), "give a TEXT, --image, --like or --queries, or --where alone")

@@ -1,5 +1,6 @@
 """`limner watch` and `limner store sync` as commands; `watch` in a process of its own until it is stopped."""
 
+import io
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from limner.search.store import open_store
 from limner.store.files import StoreFiles
@@ -39,20 +41,25 @@ def test_sync_says_what_changed(limner: Limner, own: Path, pictures: Path, tmp_p
     first.rename(photos / "renamed.png")
     second.unlink()
     (photos / "odd.jpg").write_bytes(b"odd")
+    # what `limner index` tells of a folder
+    whole = io.BytesIO()
+    Image.new("RGB", (64, 64), "red").save(whole, "JPEG")
+    (photos / "cut.jpg").write_bytes(whole.getvalue()[:-2])
+    for name in ("raw.cr2", "notes.txt", "@eaDir/x.png"):
+        (photos / name).parent.mkdir(exist_ok=True)
+        (photos / name).write_bytes(b"other")
+    others = ", 2 passed over (1 .cr2, 1 .txt), left out: 1 @eaDir"
     planned = limner("store", "sync", own, "--cpu", "--dry-run")
     assert planned.out.splitlines() == [
-        f"{own}: dry run: 2 to read, 1 moved, 1 gone, 22 unchanged",
+        f"{own}: dry run: 3 to read, 1 moved, 1 gone, 22 unchanged{others}",
         f"gone: {second}",
     ]
     done = limner("store", "sync", own, "--cpu")
-    assert (
-        done.out
-        == f"{own}: 1 added, 1 moved, 1 gone, 1 skipped, 22 unchanged; 1 picture waits for its file\n"
-    )
-    assert (
-        done.err == f"skipped {photos / 'odd.jpg'}: not a picture in a known format, or cut off or damaged\n"
-        or ("odd.jpg" in done.err)
-    )
+    counts = "2 added, 1 moved, 1 gone, 1 skipped, 22 unchanged"
+    assert done.out == f"{own}: {counts}{others}; 1 picture waits for its file\n"
+    assert f"skipped {photos / 'odd.jpg'}: not a picture" in done.err
+    assert f"read without its end, which is missing: {photos / 'cut.jpg'}" in done.err
+    assert "pictures that cannot be read here: 1 .cr2" in done.err
     report = json.loads(limner("store", "sync", own, "--cpu", "--json").out)
     assert SyncReport.model_validate(report).waiting == 1
     third.unlink()
@@ -74,6 +81,8 @@ def test_pictures_that_wait_are_counted_by_themselves(
     )
     facts = json.loads(limner("store", "info", own, "--json").out)
     assert (facts["pictures"], facts["waiting"]) == (22, 2)
+    assert facts["folders"] == [str(tmp_path / "photos")]
+    assert limner("store", "info", own).out.endswith(f"follows {tmp_path / 'photos'}\n")
     assert (
         "22 pictures; 2 pictures wait for their files; 0 added"
         in limner("index", toy_run, own, kept, "--cpu").out
@@ -137,7 +146,21 @@ def test_sync_waits_for_a_word_where_a_disk_may_be_away(limner: Limner, own: Pat
     done = limner("store", "sync", own, "--cpu")
     assert (done.code, done.out) == (1, f"{own}: nothing new, 0 unchanged, 1 folder away\n")
     assert f"{photos} is not there, as if its disk were away" in done.err
-    assert limner("store", "sync", own, "--cpu", "--yes").out.startswith(f"{own}: 24 gone")
+    assert f"`limner store sync {own} --yes`" in done.err
+    # a folder in it is there and empty
+    (tmp_path / "away").rename(photos)
+    (photos / "inner").mkdir()
+    for path in sorted(photos.glob("*.png"))[:10]:
+        path.rename(photos / "inner" / path.name)
+    limner("store", "sync", own, "--cpu", "--yes")
+    for path in (photos / "inner").iterdir():
+        path.unlink()
+    for more in ((), ("--dry-run",)):
+        done = limner("store", "sync", own, "--cpu", *more)
+        assert (done.code, "nothing new, 9 unchanged, 1 folder away" in done.out) == (1, True)
+        assert f"{photos / 'inner'} is empty, as if its disk were away" in done.err
+    done = limner("store", "sync", own, "--cpu", "--yes")
+    assert (done.code, done.out.startswith(f"{own}: 10 gone")) == (0, True)
 
 
 def test_a_store_without_folders_is_refused(limner: Limner, own: Path, toy_run: Path, tmp_path: Path) -> None:

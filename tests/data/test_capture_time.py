@@ -134,6 +134,17 @@ def test_forms_of_devices(text: str) -> None:
     assert parsed(text) == TAKEN
 
 
+@pytest.mark.parametrize(
+    ("text", "hour"),
+    [
+        *(("2026:11:20 08:15:30 PM", 20), ("2026:11:20 8:15:30pm", 20), ("2026:11:20 08:15:30 AM", 8)),
+        *(("2026:11:20 12:15:30 a.m.", 0), ("2026:11:20 12:15:30 PM", 12), ("2026:11:20 20:15:30 PM", 20)),
+    ],
+)
+def test_a_clock_of_twelve_hours(text: str, hour: int) -> None:
+    assert parsed(text) == TAKEN.replace(hour=hour)
+
+
 def test_parts_of_a_time() -> None:
     day = datetime(2026, 11, 20)
     assert parsed("2026:11:20") == parsed("20261120") == parsed("2026:11:20   :  :  ") == day

@@ -128,10 +128,13 @@ def test_a_folder_that_is_away_changes_nothing(store: StoreFiles, folder: Path, 
     for only in (None, [str(folder)], [str(folder / "1"), str(folder / "1" / "11.png")]):
         report, _ = synced(store, only=only, kept_days=0.0)
         assert (report.gone, report.erased, report.waiting) == ((), 0, 0)
-        assert bool(report.away) is (away != "a part")
+        reason = "is not there" if away == "gone" else "is empty"
+        assert report.away == ((str(folder / "1" if away == "a part" else folder), reason),)
+        assert not report.sound
     assert store.images() == before
     report, _ = synced(store, yes=True)
     assert len(report.gone) == (10 if away == "a part" else 30)
+    assert report.sound
 
 
 def test_a_name_that_begins_alike_is_another_folder(tmp_path: Path) -> None:

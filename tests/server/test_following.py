@@ -120,8 +120,9 @@ def test_a_folder_that_is_away_is_told(
     lines = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     away = f"{folder} is not there"
     told = [line for line in lines if away in line]
-    assert [line.startswith(f"following its folders: over: {away}") for line in told] == [False, True]
-    assert sum("more than a tenth" in line and "over: " in line for line in lines) == 1
+    assert len(told) == 1
+    assert sum(line.endswith(f"{folder} no longer seems to be away") for line in lines) == 1
+    assert sum("more than a tenth" in line and "no longer in doubt: " in line for line in lines) == 1
 
 
 def test_clients_add_and_search_meanwhile(engine: Engine, folder: Path, tmp_path: Path) -> None:

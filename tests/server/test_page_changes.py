@@ -13,9 +13,10 @@ from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from limner.server.tokens import Right, add_token
+from limner.store.folders import Folder, follow_folders
 from tests.server.browsing import CARDS, CHROMIUM, TEXT, a_picture, open_first, refuse, searched, shown
 from tests.server.running import running
-from tests.server.serving import COUNT, added_to, toy_engine
+from tests.server.serving import COUNT, HOME, added_to, toy_engine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -118,15 +119,17 @@ def test_pictures_are_added_and_what_is_refused_is_named(browser: "Browser", tmp
         page.goto("/")
         page.wait_for_selector(".welcome")
         found(page)
-        files = [tmp_path / name for name in ("one.png", "none.png", "two.png")]
-        for file, content in zip(files, (a_picture(), b"no picture at all", coloured("red")), strict=True):
+        files = [tmp_path / name for name in ("one.png", "none.png", "empty.png", "two.png")]
+        sent = (a_picture(), b"no picture at all", b"", coloured("red"))
+        for file, content in zip(files, sent, strict=True):
             file.write_bytes(content)
         page.set_input_files("#add-file", files)
         page.wait_for_function("() => document.querySelector('#changed').textContent.startsWith('Added:')")
-        first, refused = page.locator("#changed span").all_inner_texts()
+        first, refused, empty = page.locator("#changed span").all_inner_texts()
         assert first == "Added: 2 pictures."
         assert refused.startswith("Not added: none.png: ")
         assert refused.count("none.png") == 1
+        assert empty == "Not added: empty.png: The file is empty."
         assert len(added_to(tmp_path / "uploads")) == 2
         # the search is asked again
         page.wait_for_function(
@@ -165,6 +168,24 @@ def test_a_picture_is_deleted_after_one_question(browser: "Browser", tmp_path: P
         assert page.is_hidden("#viewer")
         assert page.inner_text("#changed").startswith("Deleted: ")
         assert page.inner_text("#stock") == f"{COUNT - 1} pictures"
+
+
+def test_the_question_says_that_a_file_in_a_followed_folder_comes_back(
+    browser: "Browser", tmp_path: Path
+) -> None:
+    pytest.importorskip("watchfiles")
+    settings = ServerSettings(changes=True, uploads=tmp_path / "uploads", watch=True)
+    engine = toy_engine(tmp_path)
+    follow_folders(engine.files, [Folder(str(tmp_path / HOME))])
+    with running(create_app(Store(engine), settings), settings) as url:
+        page = browser.new_page()
+        page.goto(url)
+        page.wait_for_selector(".welcome")
+        found(page)
+        open_first(page)
+        page.click("#actions .deletion button")
+        assert "indexed again at the next look" in page.inner_text("#actions .deletion .hint")
+        page.close()
 
 
 def coloured(name: str) -> bytes:

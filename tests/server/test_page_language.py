@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from limner.server.page import FOLDER
+from limner.server.problems import TITLES
 from tests.server.browsing import (
     CARDS,
     CHROMIUM,
@@ -68,6 +69,14 @@ def test_every_language_has_every_key_with_the_same_placeholders(language: str) 
     assert disagreements(strings, english) == []
     plurals = {"one", "other"}
     assert all(value.keys() == plurals for value in strings.values() if isinstance(value, dict))
+
+
+def test_the_pages_titles_of_problems_are_the_servers() -> None:
+    named = re.findall(r'(\d{3}): "(\w+)"', (FOLDER / "api.js").read_text(encoding="utf-8"))
+    assert len(named) == 5
+    assert {key: catalogue("en")[key] for _, key in named} == {
+        key: TITLES[int(status)][1] for status, key in named
+    }
 
 
 def test_a_lost_key_and_a_lost_placeholder_are_found() -> None:
@@ -228,7 +237,7 @@ def test_what_the_page_shows_is_from_the_catalogue(browser: "Browser", page_url:
     refuse(page, "search", 503, "refused by a test")
     page.goto(f"/#q={TEXT}")
     page.wait_for_selector(".notice.trouble")
-    known.append("Refused 503")
+    assert page.inner_text(".notice.trouble h2") == f"⟦{catalogue('en')['serverBusy']}⟧"
     assert bare() == []
     context.close()
 
@@ -247,6 +256,11 @@ def test_the_browsers_language_and_one_that_is_chosen(german: "Page") -> None:
     page.wait_for_selector(".welcome")
     assert page.inner_text("h1") == catalogue("de")["heading"]
     assert page.get_attribute("html", "lang") == "de"
+    # what was said of the store is drawn again, too
+    page.select_option("#language", "en")
+    page.wait_for_function("() => /^\\d+ pictures$/.test(document.querySelector('#stock').textContent)")
+    page.select_option("#language", "de")
+    page.wait_for_function("() => /^\\d+ Bilder$/.test(document.querySelector('#stock').textContent)")
     page.fill("#text", TEXT)
     searched(page, lambda: page.press("#text", "Enter"))
     page.focus(f"{CARDS} >> nth=0 >> .open")

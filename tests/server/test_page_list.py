@@ -10,7 +10,7 @@ from limner.search.store import Store
 from limner.server.app import create_app
 from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, draw
-from tests.server.browsing import CARDS, CHROMIUM, TEXT, api, refuse, search, searched, shown
+from tests.server.browsing import CARDS, CHROMIUM, JSON, TEXT, api, change, refuse, search, searched, shown
 from tests.server.running import running
 
 if TYPE_CHECKING:
@@ -182,6 +182,18 @@ def test_filters_alone_list_all_that_passes(page: "Page") -> None:
     assert shown(page) == passing
     assert page.inner_text("#list-end") == "That is all: 75 results."
     assert page.is_hidden("#more")
+
+
+def test_a_list_that_ends_with_a_part_has_no_more(page: "Page") -> None:
+    def edit(answer: JSON) -> None:
+        answer["total"] = answer.get("matching", 20)
+        answer["matching"] = 20
+
+    for path, start in (("search", f"/#q={TEXT}"), ("items?*", "/#where=camera%3D2")):
+        change(page, path, edit)
+        page.goto(start)
+        assert len(shown(page)) == 20
+        assert page.is_hidden("#more")
 
 
 def test_a_list_is_read_anew_where_the_store_has_changed(page: "Page") -> None:

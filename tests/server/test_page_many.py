@@ -46,6 +46,13 @@ def rows(page: "Page") -> list[tuple[str, str, list[str]]]:
     return [(name, text, ids) for name, text, ids in found]
 
 
+def exported(page: "Page", form: str) -> bytes:
+    page.click("#many-export summary")
+    with page.expect_download() as download:
+        page.click(f"#many-forms [data-form={form}]")
+    return Path(download.value.path()).read_bytes()
+
+
 def test_a_row_each_with_the_first_pictures_of_its_search(page: "Page") -> None:
     opened(page)
     assert "view=many" in page.url
@@ -109,6 +116,18 @@ def test_what_cannot_be_answered_says_why_and_the_others_are(page: "Page") -> No
     found = rows(page)
     assert [len(ids) for _, _, ids in found] == [5, 5, 0]
     assert page.inner_text("#many-rows tr:nth-child(3) .wrong") == "the model knows no word"
+    assert page.inner_text("#many-status") == "2 of 3 answered, 1 not"
+    # each is exported, as by `limner search --queries`
+    table = list(csv.DictReader(io.StringIO(exported(page, "csv").decode("utf-8-sig"))))
+    assert [(row["text"], row["error"], bool(row["id"])) for row in table[4:]] == [
+        (TEXT, "", True),
+        *5 * [("a man in a red coat", "", True)],
+        ("a dog", "the model knows no word", False),
+    ]
+    (*_, last) = json.loads(exported(page, "json"))["searches"]
+    assert (last["text"], last["error"], last["pictures"]) == ("a dog", "the model knows no word", [])
+    page.select_option("#language", "de")
+    page.wait_for_selector("#many-status:has-text('2 von 3 beantwortet, 1 nicht')")
 
 
 def test_it_waits_as_long_as_the_server_asks(page: "Page") -> None:
@@ -150,11 +169,7 @@ def test_a_file_and_exports(page: "Page", tmp_path: Path) -> None:
     page.wait_for_selector("#many-export:visible")
     found = rows(page)
     assert len(found) == 3
-    page.click("#many-export summary")
-    with page.expect_download() as download:
-        page.click("#many-forms [data-form=csv]")
-    text = Path(download.value.path()).read_text(encoding="utf-8-sig")
-    table = list(csv.DictReader(io.StringIO(text)))
+    table = list(csv.DictReader(io.StringIO(exported(page, "csv").decode("utf-8-sig"))))
     assert [(row["text"], row["id"]) for row in table] == [
         (text, key) for _, text, ids in found for key in ids
     ]

@@ -139,6 +139,69 @@ def test_a_result_is_judged_and_noted_where_it_is_large(page: "Page") -> None:
     assert page.locator("#shortlist textarea").first.input_value() == "the bag is hers: yes?"
 
 
+def test_notes_are_written_one_after_the_other_in_a_shortlist_that_stays(page: "Page") -> None:
+    """Rows keep their places, what has focus stays, and each letter is kept: also in front of a click or a reload."""
+    search(page)
+    shown(page)
+    for place in range(4):
+        page.focus(f"{CARDS} >> nth={place} >> .open")
+        page.keyboard.press("y")
+    page.click("#shortlist-toggle")
+    rows = page.locator("#shortlist li")
+    fields = page.locator("#shortlist textarea")
+    ids = rows.evaluate_all("all => all.map((one) => one.dataset.id)")
+    fields.nth(0).click()
+    page.keyboard.type("one, you")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.type("us")
+    fields.nth(1).click()
+    page.keyboard.type("tuba")
+    # as a mouse does it: what is drawn anew between down and up is not clicked
+    rows.nth(2).locator(".mark.wrong").click()
+    assert page.evaluate("document.activeElement.matches('#shortlist .mark.wrong')")
+    fields.nth(3).click()
+    page.keyboard.type("u")
+    page.keyboard.press("Backspace")
+    page.keyboard.type("u2")
+    fields.nth(0).press_sequentially("!")
+    assert rows.evaluate_all("all => all.map((one) => one.dataset.id)") == ids
+    written = [fields.nth(place).input_value() for place in range(4)]
+    assert written[1:] == ["tuba", "", "u2"]
+    assert sorted(written[0]) == sorted("one, youus!")
+    assert marks(page) == {"0": "right", "1": "right", "2": "wrong", "3": "right"}
+    page.reload()
+    shown(page)
+    page.click("#shortlist-toggle")
+    assert [one.input_value() for one in fields.all()] == [*written[:2], "u2", ""]
+
+
+def test_what_is_noted_stays_where_a_mark_is_taken_back(page: "Page") -> None:
+    search(page)
+    ids = shown(page)
+    page.focus(f"{CARDS} >> nth=0 >> .open")
+    page.keyboard.press("y")
+    page.click("#shortlist-toggle")
+    field = page.locator("#shortlist textarea")
+    field.fill("hers")
+    page.click("#undo")
+    assert marks(page) == {}
+    assert field.input_value() == "hers"
+    # the last note is emptied to be written anew: its field stays
+    field.press("Control+A")
+    field.press("Backspace")
+    page.keyboard.type("uy")
+    assert field.input_value() == "uy"
+    page.click("#clear-marks")
+    assert page.is_hidden("#shortlist")
+    open_first(page)
+    page.locator("#viewer-text").press_sequentially("kept")
+    page.reload()
+    page.wait_for_selector("#viewer[open]")
+    assert page.input_value("#viewer-text") == "kept"
+    assert f"open={ids[0]}" in page.url
+
+
 def test_marks_are_of_one_search_and_stay_in_this_browser(page: "Page", page_url: str) -> None:
     search(page)
     shown(page)

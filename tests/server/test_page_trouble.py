@@ -297,3 +297,13 @@ def test_nothing_stays_when_the_token_is_forgotten(page: "Page") -> None:
         assert word not in said, word
     assert "q=" not in page.url
     assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_an_empty_file_is_no_query(page: "Page") -> None:
+    page.goto("/")
+    page.wait_for_selector(".welcome")
+    page.set_input_files("#file", {"name": "zero.jpg", "mimeType": "image/jpeg", "buffer": b""})
+    page.wait_for_selector("[role=alert]:has-text('The file is empty.')")
+    assert "picture=" not in page.url
+    answer = page.request.post("/v1/search", data={"image": ""})
+    assert answer.json()["detail"] == "image: the file is empty"

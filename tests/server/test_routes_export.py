@@ -60,7 +60,10 @@ def exported(client: TestClient, form: str, of: Any) -> bytes:
     return content
 
 
-def test_json_says_what_and_where_from(client: TestClient, engine: Engine) -> None:
+def test_json_says_what_and_where_from(
+    client: TestClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(engine), "languages", ("English",))
     found = Judgements.model_validate_json(exported(client, "json", searches(engine)))
     (search,) = found.searches
     assert (search.query, search.text, search.where) == (query_name(TEXT, None), TEXT, ("camera=1",))
@@ -69,9 +72,10 @@ def test_json_says_what_and_where_from(client: TestClient, engine: Engine) -> No
     assert search.pictures[0].probability == 0.75
     origin = found.provenance
     assert (origin.who, origin.total, origin.store) == (None, 8, engine.files.manifest.id)
-    assert origin.model.fingerprint == engine.files.fingerprint
+    assert origin.model.model_dump(mode="json") == client.get("/v1/info").json()["model"]
     assert origin.version == engine.files.snapshot().version
     assert origin.exported.utcoffset() is not None
+    assert origin.model.languages == ("English",)
     assert origin.store == client.get("/v1/info").json()["id"]
 
 

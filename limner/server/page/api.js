@@ -10,6 +10,8 @@ export class Problem extends Error {
   }
 }
 
+// Of the server's titles those that people meet; the catalogue has them in each language.
+const TITLES = { 404: "unknownThing", 409: "unanswerable", 429: "tooMany", 500: "serverFailed", 503: "serverBusy" };
 const KEPT = "limner.token";
 const REMEMBERED = "limner.remembered"; // that the browser has the token in a cookie, which no script reads
 let token = stored();
@@ -106,7 +108,7 @@ async function problemOf(response) {
   }
   const wait = Number(response.headers.get("Retry-After")) || 0;
   const errors = Array.isArray(body.errors) ? body.errors : [];
-  const title = body.title || response.statusText || t("refused");
+  const title = t(TITLES[response.status] ?? "refused");
   return new Problem(
     response.status,
     title,

@@ -484,7 +484,7 @@ startLanguage(() => {
   say("");
   translate();
   showChosen();
-  if (store) buildFilters(store);
+  if (store) (buildFilters(store), sayStore(store));
   showRows();
   refresh({ again: true, unsent: true });
 });

@@ -3,12 +3,13 @@
 import { exportFile, pictureUrl, showPicture } from "./api.js";
 import { byId, h, icon } from "./elements.js";
 import { alternativeText } from "./facts.js";
-import { count, t } from "./language.js";
-import { allJudged, canUndo, judged, MARKS, sentMarks } from "./marks.js";
+import { count, currentLanguage, t } from "./language.js";
+import { allJudged, canUndo, judged, MARKS, searchKey, sentMarks } from "./marks.js";
 
 const MOST_PICTURES = 1000; // of one search in an export
 let doing = {};
 let now = null; // {state, answer}
+let listed = ""; // the language and the search that the shortlist is drawn of
 
 const FORMS = ["csv", "json", "sheet", "zip", "qrels", "queries"];
 
@@ -24,7 +25,8 @@ export function startBench(handlers) {
     const shown = byId("shortlist").hidden;
     byId("shortlist").hidden = !shown;
     byId("shortlist-toggle").setAttribute("aria-expanded", shown);
-    showShortlist();
+    byId("shortlist").replaceChildren();
+    showBench(now.state, now.answer);
   });
   byId("forms").replaceChildren(...formButtons(FORMS, (form) => exportNow(form)));
   closing(byId("export"));
@@ -79,8 +81,10 @@ export function showBench(state, answer) {
   byId("shortlist-toggle").querySelector("span").textContent = pictures.length
     ? t("shortlistOf", { n: pictures.length })
     : t("shortlist");
-  byId("shortlist-toggle").disabled = pictures.length === 0;
-  if (!pictures.length) {
+  // While somebody works in it, it stays.
+  const empty = pictures.length === 0 && !byId("shortlist").contains(document.activeElement);
+  byId("shortlist-toggle").disabled = empty;
+  if (empty) {
     byId("shortlist").hidden = true;
     byId("shortlist-toggle").setAttribute("aria-expanded", "false");
   }
@@ -118,16 +122,34 @@ export function markButtons(mark, picture, onMark, { tabindex = null } = {}) {
   );
 }
 
+/** Shows which of such buttons is pressed. */
+export function pressMark(buttons, mark) {
+  for (const one of buttons) one.setAttribute("aria-pressed", `${one.dataset.mark === mark}`);
+}
+
+/** It is sorted when it opens; then rows stay where they are, and what has focus is not drawn again. */
 function showShortlist() {
   const list = byId("shortlist");
   if (list.hidden || !now) return;
-  // While somebody writes a note its field stays.
-  if (list.contains(document.activeElement) && document.activeElement.matches("textarea")) return;
+  const marks = judged(now.state);
+  const subject = `${currentLanguage()} ${searchKey(now.state)}`;
+  if (subject !== listed) list.replaceChildren();
+  listed = subject;
+  for (const row of [...list.children]) {
+    const one = marks[row.dataset.id];
+    const note = row.querySelector("textarea");
+    if (!one && !row.contains(document.activeElement)) row.remove();
+    pressMark(row.querySelectorAll(".mark"), one?.mark);
+    if (note !== document.activeElement) note.value = one?.note ?? "";
+  }
+  const there = new Set([...list.children].map((row) => row.dataset.id));
   const order = { right: 0, maybe: 1, null: 2, wrong: 3 };
-  const rows = Object.entries(judged(now.state)).sort(([, one], [, other]) => order[one.mark] - order[other.mark]);
+  const rows = Object.entries(marks)
+    .filter(([id]) => !there.has(id))
+    .sort(([, one], [, other]) => order[one.mark] - order[other.mark]);
   // Facts are those of the answer: a mark that stays in the browser holds none.
   const known = new Map((now.answer?.hits || []).map((hit) => [hit.id, hit]));
-  list.replaceChildren(...rows.map(([id, one]) => shortlisted({ ...known.get(id), ...one, id })));
+  list.append(...rows.map(([id, one]) => shortlisted({ ...known.get(id), ...one, id })));
 }
 
 function shortlisted(hit) {
@@ -144,7 +166,7 @@ function shortlisted(hit) {
     dir: "auto",
     placeholder: t("note"),
     "aria-label": t("noteAbout", { picture: alternativeText(hit) }),
-    onchange: (event) => doing.onNote(hit, event.target.value.trim()),
+    oninput: (event) => doing.onNote(hit, event.target.value.trim()),
   });
   note.value = hit.note;
   return h(
@@ -196,11 +218,12 @@ async function exportNow(form) {
 
 /** Asks for a file and hands it to the browser; resolves to the number of pictures. */
 export async function download(form, searches) {
-  const told = searches.map(({ text, like, picture, where, pictures }) => ({
+  const told = searches.map(({ text, like, picture, where, pictures, error }) => ({
     text: text || null,
     like: picture ? null : like || null,
     picture: Boolean(picture),
     where: where || [],
+    error: error?.slice(0, 2000) ?? null,
     // Marks are kept in the order in which they were made.
     pictures: Object.entries(pictures)
       .sort(([, one], [, other]) => (one.rank ?? Infinity) - (other.rank ?? Infinity) || 0)

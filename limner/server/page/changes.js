@@ -7,7 +7,7 @@ import { t } from "./language.js";
 
 const MOST_NAMED = 5; // of the files that were refused
 let doing = {};
-let may = { adds: false, changes: false };
+let may = {}; // the store, as /v1/info and /v1/following have it
 let asking = null;
 
 /** `onChanged()` after the store has changed; `onProblem(problem)` says whether it saw to it. */
@@ -25,7 +25,7 @@ export const storeChanged = () => doing.onChanged();
 
 /** Offers what `store`, as /v1/info has it, lets this token do; null = nothing. */
 export function offerChanges(store) {
-  may = { adds: Boolean(store?.adds), changes: Boolean(store?.changes) };
+  may = store ?? {};
   byId("add").hidden = !may.adds;
   if (store) return;
   asking?.abort();
@@ -75,7 +75,7 @@ export function deletion(hit) {
       place.replaceChildren(first);
       first.focus();
     });
-    place.replaceChildren(h("span", { class: "hint", role: "alert" }, t("deleteAsked")), button("delete", gone, "danger"), keep);
+    place.replaceChildren(h("span", { class: "hint", role: "alert" }, t(may.follows ? "deleteAskedFollowed" : "deleteAsked")), button("delete", gone, "danger"), keep);
     keep.focus();
   });
   async function gone() {

@@ -2,7 +2,7 @@
 
 import { explain, sentences, showPicture } from "./api.js";
 import { attentionView } from "./attention.js";
-import { markButtons } from "./bench.js";
+import { markButtons, pressMark } from "./bench.js";
 import { byId, h } from "./elements.js";
 import { alternativeText } from "./facts.js";
 import { t } from "./language.js";
@@ -75,8 +75,7 @@ export function openCompare({ hits }, text, judged, hasSentences) {
 /** Brings the marks of what is compared up to date. */
 export function showComparedMarks(judged) {
   for (const one of dialog.querySelectorAll("section[data-id]"))
-    for (const button of one.querySelectorAll(".mark"))
-      button.setAttribute("aria-pressed", button.dataset.mark === (judged[one.dataset.id]?.mark || ""));
+    pressMark(one.querySelectorAll(".mark"), judged[one.dataset.id]?.mark);
 }
 
 function column(hit, mark) {

@@ -9,13 +9,17 @@ import { sayStock } from "./list-told.js";
 const OFTEN = 2000; // ms between two questions while pictures are indexed
 const SELDOM = 15000;
 let known = null; // the store as the page knows it
+let last = null; // what was told last
 let timer = null;
 document.addEventListener("visibilitychange", () => timer && !document.hidden && look());
 
 /** Begins to ask about a store; null = none may be asked about. */
 export function follow(store) {
   known = store;
-  if (store && !timer) look();
+  if (!store) return;
+  store.follows = Boolean(last);
+  if (!timer) look();
+  else if (last) show(); // in the language of now
 }
 
 async function look() {
@@ -28,7 +32,9 @@ async function look() {
     return;
   }
   if (!now.follows || !known) return;
-  byId("following").replaceChildren(...told(now));
+  last = now;
+  known.follows = true;
+  show();
   timer = setTimeout(() => !document.hidden && look(), now.done < now.total ? OFTEN : SELDOM);
   if (now.pictures === known.pictures) return;
   const first = !known.pictures;
@@ -38,13 +44,15 @@ async function look() {
   if (first) storeChanged();
 }
 
+const show = () => byId("following").replaceChildren(...told(last));
+
 function told(now) {
   const lines = [];
   if (now.done < now.total) {
     const pace = now.rate ? t("indexingPace", { rate: count(Math.round(now.rate)), left: lasting(now.seconds_left) }) : "";
     lines.push([t("indexing", { done: count(now.done), total: count(now.total) }), pace].filter(Boolean).join(", "));
   }
-  if (now.away) lines.push(t("foldersAway", { n: now.away }));
+  if (now.away) lines.push([t("foldersAway", { n: now.away }), now.away_folders.join(", ")].filter(Boolean).join(" "));
   if (now.doubted) lines.push(t("picturesDoubted", { n: now.doubted }));
   if (now.trouble) lines.push(t("followTrouble"));
   const bar = now.done < now.total && h("progress", { max: now.total, value: now.done, "aria-label": t("indexingBar") });

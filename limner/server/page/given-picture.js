@@ -34,7 +34,8 @@ async function smaller(file) {
   }
 }
 
-export function base64(blob) {
+export async function base64(blob) {
+  if (!blob.size) throw new Error(t("emptyFile"));
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(reader.result.slice(reader.result.indexOf(",") + 1));

@@ -45,11 +45,12 @@ export async function goOn(answer, body, wanted, store, signal) {
       const first = await ask({ ...body, k: again, offset: 0 }, store, signal);
       found = { ...first, complete: isLast(first, again), renewed: true };
     } else {
-      found = { ...found, hits: [...found.hits, ...fresh], complete: isLast(part, k) || offset + k > LAST_OFFSET };
+      found = { ...found, hits: [...found.hits, ...fresh], complete: isLast(part, k, offset) || offset + k > LAST_OFFSET };
     }
   }
   return found;
 }
 
 /** The server ends a part early whose texts are long: then the next one begins where it ends. */
-const isLast = (part, k) => part.hits.length + (part.left_out ?? 0) < k;
+const isLast = (part, k, offset = 0) =>
+  part.hits.length + (part.left_out ?? 0) < k || offset + part.hits.length >= part.matching;

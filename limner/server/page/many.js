@@ -94,6 +94,7 @@ export function readLines(text) {
 export function showRows() {
   nameFile(file);
   rows.filter((row) => row.answer).forEach((row) => fill(row, ...shownOf(row)));
+  if (rows.some(isDone)) sayAnswered();
 }
 
 export function forgetMany() {
@@ -129,13 +130,11 @@ async function start() {
   byId("many-export").hidden = true;
   byId("many-stop").hidden = false;
   let next = 0;
-  let done = 0;
   const work = async () => {
     while (next < rows.length && !question.signal.aborted) {
       const row = rows[next++];
       await answerRow(row, question.signal);
-      done += 1;
-      if (!question.signal.aborted) byId("many-status").textContent = t("answered", { done, all: rows.length });
+      if (!question.signal.aborted) sayAnswered();
     }
   };
   try {
@@ -148,7 +147,16 @@ async function start() {
   }
   if (asking !== question) return;
   byId("many-stop").hidden = true;
-  byId("many-export").hidden = !rows.some((row) => row.answer?.hits.length);
+  byId("many-export").hidden = !rows.some(isDone);
+}
+
+const isDone = (row) => Boolean(row.answer || row.error);
+
+function sayAnswered() {
+  const failed = rows.filter((row) => row.error).length;
+  const told = [t("answered", { done: rows.filter((row) => row.answer).length, all: rows.length })];
+  if (failed) told.push(t("notAnswered", { n: failed }));
+  byId("many-status").textContent = told.join(", ");
 }
 
 /** One description; where the server asks to wait, it is asked again. */
@@ -197,11 +205,12 @@ function fill(row, ...shown) {
 async function exportRows(form) {
   byId("many-export").open = false;
   const searches = rows
-    .filter((row) => row.answer)
-    .map((row) => ({
-      text: row.text,
+    .filter(isDone)
+    .map(({ text, answer, error }) => ({
+      text,
+      error,
       pictures: Object.fromEntries(
-        row.answer.hits.map(({ id, rank, score, probability }) => [id, { rank, score, probability }]),
+        (answer?.hits ?? []).map(({ id, rank, score, probability }) => [id, { rank, score, probability }]),
       ),
     }));
   try {

@@ -90,8 +90,7 @@ export function setNote(state, hit, note) {
 }
 
 function put(pictures, hit, { mark = null, note = "", ...known }) {
-  delete pictures[hit.id];
-  if (!mark && !note) return;
+  if (!mark && !note) return delete pictures[hit.id];
   // As it was when it was first judged: with marks the ranking is another one.
   const seen = { name: hit.name, rank: hit.rank, score: hit.score, probability: hit.probability ?? null };
   pictures[hit.id] = { ...seen, ...known, mark, note };
@@ -104,8 +103,8 @@ export function undo(state) {
   if (place < 0) return null;
   const [{ id, before }] = steps.splice(place, 1);
   change(key, searchOf(state), (pictures) => {
-    if (before) pictures[id] = before;
-    else delete pictures[id];
+    const known = { ...before, ...pictures[id], mark: before?.mark }; // what was noted since stays
+    put(pictures, { ...known, id }, known);
   });
   return id;
 }

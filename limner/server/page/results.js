@@ -1,7 +1,7 @@
 // The results as a grid in rank order, and moving in it by keys.
 
 import { dropPicture, dropPictures, showPicture } from "./api.js";
-import { markButtons } from "./bench.js";
+import { markButtons, pressMark } from "./bench.js";
 import { byId, h, icon } from "./elements.js";
 import { alternativeText, factsOf, fileOf } from "./facts.js";
 import { count, decimal, percent, t } from "./language.js";
@@ -94,8 +94,7 @@ export function showMarks(judged) {
   for (const one of grid.querySelectorAll("li[data-id]")) {
     const mark = judged[one.dataset.id]?.mark || "";
     one.dataset.marked = mark;
-    for (const button of one.querySelectorAll(".mark"))
-      button.setAttribute("aria-pressed", button.dataset.mark === mark);
+    pressMark(one.querySelectorAll(".mark"), mark);
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { explain, pictureUrl, showPicture } from "./api.js";
 import { attentionView } from "./attention.js";
-import { markButtons } from "./bench.js";
+import { markButtons, pressMark } from "./bench.js";
 import { deletion } from "./changes.js";
 import { beside } from "./conditions.js";
 import { byId, h, icon, spelled } from "./elements.js";
@@ -70,10 +70,8 @@ export function openViewer({ hits, complete }, place, text, known) {
 export function showJudgement(hit, known, fresh = true) {
   if (hit.id !== shownId) return;
   const buttons = byId("viewer-marks");
-  const held = buttons.contains(document.activeElement) && document.activeElement.dataset.mark;
-  buttons.replaceChildren(...markButtons(known?.mark || "", alternativeText(hit), (mark) => doing.onMark(hit.id, mark)));
-  if (held) buttons.querySelector(`[data-mark="${held}"]`).focus();
-  if (!fresh) return;
+  if (!fresh) return pressMark(buttons.children, known?.mark);
+  buttons.replaceChildren(...markButtons(known?.mark, alternativeText(hit), (mark) => doing.onMark(hit.id, mark)));
   const note = h("textarea", {
     id: "viewer-text",
     rows: "2",
@@ -81,7 +79,7 @@ export function showJudgement(hit, known, fresh = true) {
     dir: "auto",
     placeholder: t("note"),
     "aria-label": t("noteAboutThis"),
-    onchange: (event) => doing.onNote(hit.id, event.target.value.trim()),
+    oninput: (event) => doing.onNote(hit.id, event.target.value.trim()),
   });
   note.value = known?.note || "";
   byId("viewer-words").replaceChildren(note);
