@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue
 
-from limner.wire import ResponseModel
+from limner.wire import LocalTime, ResponseModel
 
 
 def as_text(value: object) -> str:
@@ -128,6 +128,85 @@ class SyncReport(IndexReport):
         return f"SyncReport({self.added} added, {self.updated} updated, {self.moved} moved, {len(self.gone)} gone)"
 
     __str__ = __repr__
+
+
+class AlertHit(ResponseModel):
+    """A picture that an alert tells of."""
+
+    id: str
+    """The picture's key."""
+    name: str
+    """Name of its file."""
+    score: float
+    """Cosine with the alert's text."""
+    probability: float | None
+    """Probability that it is a right answer, if the alert goes by it."""
+    taken: LocalTime | None
+    """Capture time by the camera's clock, ISO 8601 without a zone."""
+    picture: str | None = Field(default=None, exclude_if=operator.not_)
+    """A small JPEG in base64; for a web hook that asks for it alone."""
+
+
+class AlertReport(ResponseModel):
+    """New pictures that fit an alert, the best first. A web hook gets at most 20 of them in one request."""
+
+    alert: str
+    """Name of the alert."""
+    text: str
+    """Its text."""
+    where: tuple[str, ...]
+    """Its conditions."""
+    by: Literal["probability", "cosine"]
+    """What `at_least` is."""
+    at_least: float
+    """The least probability or cosine of a picture that is told."""
+    found_at: datetime
+    """When they were found."""
+    hits: tuple[AlertHit, ...]
+    """The pictures."""
+
+    def __repr__(self) -> str:
+        return f"AlertReport({self.alert!r}, {len(self.hits)} hits)"
+
+    __str__ = __repr__
+
+    def line(self, hit: AlertHit) -> str:
+        """Say in a line what was found and why."""
+        value = hit.score if self.by == "cosine" or hit.probability is None else hit.probability
+        taken = "" if hit.taken is None else f", taken {hit.taken:%Y-%m-%d %H:%M}"
+        return f"alert {self.alert}: {hit.name}, {self.by} {value:.2f}{taken}"
+
+
+class SavedAlert(ResponseModel):
+    """An alert of a store."""
+
+    name: str
+    """Its name."""
+    text: str
+    """The description of what to look for."""
+    where: tuple[str, ...]
+    """Conditions that a picture must meet, too."""
+    by: Literal["probability", "cosine"]
+    """What `at_least` is."""
+    at_least: float
+    """The least probability or cosine of a picture that is told."""
+    hook: str | None
+    """Host of its web hook."""
+    notify: bool
+    """True if a notification on the desktop tells of its pictures, too."""
+    found: int = 0
+    """Pictures that it has found since this server began."""
+    hits: tuple[AlertHit, ...] = ()
+    """The last of them that the store holds, at most 20."""
+
+
+class AlertList(ResponseModel):
+    """The alerts of a server's store."""
+
+    alerts: tuple[SavedAlert, ...]
+    """By name."""
+    may_change: bool
+    """True if the token may save alerts and take them away."""
 
 
 class Finding(ResponseModel):
@@ -336,6 +415,9 @@ class ErasureReport(ResponseModel):
     """Keys of sentences that stay, and whose text holds an identity that no picture has any more; they can be erased
     by these keys. Over HTTP empty without the right `search`."""
 
+    alerts: int = Field(default=0, exclude_if=operator.not_)
+    """Alerts that named an identity or a file of these, and were taken away. Over HTTP 0 without the right `search`."""
+
     audit_lines: int | None
     """Lines of the audit log from which something was removed; null if none was named."""
 
@@ -367,7 +449,9 @@ class ErasureReport(ResponseModel):
 
     def without_clues(self) -> "ErasureReport":
         """The report without what it tells of pictures that were not erased."""
-        return self.model_copy(update={"unmet": (), "similar": (), "naming": (), "traces": _NO_TRACES})
+        return self.model_copy(
+            update={"unmet": (), "similar": (), "naming": (), "alerts": 0, "traces": _NO_TRACES}
+        )
 
     @classmethod
     def planned(cls, **said: Any) -> "ErasureReport":

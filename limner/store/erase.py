@@ -17,6 +17,7 @@ import numpy as np
 from limner.counted import counted
 from limner.durable import sync
 from limner.errors import CheckpointError, StoreError, UnfinishedErasureError
+from limner.store.alerts import leave_alerts
 from limner.store.contents import chunks
 from limner.store.entry import PictureRow, further_paths
 from limner.store.erasable import Erasable, chosen_by
@@ -109,6 +110,7 @@ def erase(
             by_name = identity is not None or bool(wanted) or bool(where)
             gone = [path for image in chosen.images for path in image.paths] if by_name else []
             leave_folders(files, wanted, gone)
+            alerts = leave_alerts(files, chosen.names, [*wanted, *gone])
             # while they wait: by this text they know that what they have found may be gone
             with _finishing(chosen):
                 files.rows.set_text(ERASURES, secrets.token_hex(8))
@@ -143,6 +145,7 @@ def erase(
             unmet=chosen.unmet,
             similar=chosen.similar,
             naming=chosen.naming,
+            alerts=alerts,
             audit_lines=lines,
             learnt=_learnt(files, chosen),
             traced=traced,
