@@ -67,27 +67,21 @@ class Hooks:
                 return
 
     def close(self) -> None:
-        """Give each request that waits one more try, within a few seconds."""
+        """End the requests that are under way within a few seconds, and tell of those that wait."""
         self._closing.set()
-        until = time.monotonic() + _SECONDS
+        until = time.monotonic() + _SECONDS + 0.5
         for queue, thread in self._queues.values():
             thread.join(max(0.0, until - time.monotonic()))
-            with suppress(Empty):
-                while thread.is_alive():
-                    alert, report = queue.get_nowait()
-                    self._undelivered(alert, len(report.hits), "limner has ended")
+            while not queue.empty():
+                alert, report = queue.get_nowait()
+                self._undelivered(alert, len(report.hits), "limner has ended")
 
     def _deliver(self, queue: "Queue[tuple[Alert, AlertReport]]") -> None:
-        while True:
-            try:
+        while not self._closing.is_set():
+            with suppress(Empty):
                 alert, report = queue.get(timeout=0.2)
-            except Empty:
-                if self._closing.is_set():
-                    return
-                continue
-            reason = self._tried(alert, report)
-            if reason is not None:
-                self._undelivered(alert, len(report.hits), reason)
+                if (reason := self._tried(alert, report)) is not None:
+                    self._undelivered(alert, len(report.hits), reason)
 
     def _tried(self, alert: Alert, report: AlertReport) -> str | None:
         """Send a report, several times if need be; return the reason if it was not taken."""
@@ -168,8 +162,8 @@ def post(address: str, body: str) -> int:
         headers = {"Content-Type": "application/json", "User-Agent": "limner"}
         connection.request("POST", place, body.encode(), headers)
         return connection.getresponse().status
-    except (OSError, http.client.HTTPException):
-        if late.is_set():
+    except (OSError, http.client.HTTPException) as error:
+        if late.is_set() or isinstance(error, TimeoutError):
             raise TimeoutError(f"no answer within {_SECONDS:g} seconds") from None
         raise
     finally:
