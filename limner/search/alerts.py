@@ -16,7 +16,7 @@ from jaxtyping import Float
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.evaluation.calibration import AROUND
 from limner.search.engine import Engine
-from limner.search.hooks import Hooks, notify
+from limner.search.hooks import Hooks, can_notify, notify
 from limner.search.languages import turning
 from limner.search.query_vectors import query_vectors
 from limner.store.alerts import Alert, Alerts, alerts_of, change_alerts
@@ -50,6 +50,7 @@ class Alerting:
         self._unwritten: dict[str, int] = {}
         self._store = engine.files.manifest.id
         self._due = 0.0
+        self._can_notify: bool | None = None
         self._trouble = ""
 
     def look(self) -> None:
@@ -73,6 +74,10 @@ class Alerting:
         files = self._engine.files
         if not (alerts := alerts_of(files)):
             return
+        if self._can_notify is None and any(one.notify for one in alerts.values()):
+            self._can_notify = can_notify()
+            if not self._can_notify:
+                self._told("alerts: nothing is shown on the desktop, as there is no notify-send here")
         snapshot = files.snapshot()
         if files.manifest.id != self._store:
             # another store gives its numbers anew
@@ -104,7 +109,7 @@ class Alerting:
         self._record(report)
         self._told(report)
         self._hooks.send(alert, report)
-        if alert.notify:
+        if alert.notify and self._can_notify:
             notify(report)
 
     def _write(self) -> None:

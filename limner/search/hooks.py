@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from limner.counted import counted
 from limner.errors import LimnerError
-from limner.store.alerts import Alert
+from limner.store.alerts import Alert, saved_alert
 from limner.store.contents import thumbnails
 from limner.store.files import StoreFiles
 from limner.store.path import StorePath
@@ -128,14 +128,8 @@ class Hooks:
         return report.model_copy(update={"hits": tuple(hits)}).model_dump_json() if hits else None
 
     def _undelivered(self, alert: Alert, count: int, reason: str) -> None:
-        self._told(
-            f"alert {alert.name}: {counted(count, 'pictures')} not delivered to {host_of(alert)}: {reason}"
-        )
-
-
-def host_of(alert: Alert) -> str | None:
-    """The host of an alert's web hook; the rest of the address may hold a secret."""
-    return None if alert.hook is None else urlsplit(alert.hook).netloc
+        where = saved_alert(alert).hook
+        self._told(f"alert {alert.name}: {counted(count, 'pictures')} not delivered to {where}: {reason}")
 
 
 def post(address: str, body: str) -> int:
@@ -187,5 +181,4 @@ def notify(report: AlertReport) -> None:
         with suppress(OSError, subprocess.SubprocessError):
             subprocess.run(command, timeout=_SECONDS, check=False, capture_output=True)
 
-    if can_notify():
-        threading.Thread(target=show, name="limner-notify", daemon=True).start()
+    threading.Thread(target=show, name="limner-notify", daemon=True).start()

@@ -4,6 +4,7 @@ They lie in a text of the store beside the folders that it follows, and not in a
 has them as they were at its moment, with the numbers up to which they have looked.
 """
 
+import difflib
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from limner.requests import SearchRequest
 from limner.settings import Settings
 from limner.store.erasable import identities_in, naming
 from limner.store.files import StoreFiles
+from limner.store_reports import AlertHit, SavedAlert
 
 TEXT = "alerts"
 """Name of the text in which a store keeps them."""
@@ -104,6 +106,22 @@ def change_alerts(files: StoreFiles, change: Callable[[Alerts], Mapping[str, Ale
         if after != before:
             values = [one.model_dump(mode="json") for _, one in sorted(after.items())]
             files.rows.set_text(TEXT, sealed({"alerts": values}) if after else None)
+
+
+def without(alerts: Alerts, name: str) -> Alerts:
+    """All alerts but one. Raises `SettingsError` if there is none of this name."""
+    if name not in alerts:
+        close = difflib.get_close_matches(name, alerts, n=1)
+        known = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(alerts) or 'none'}"
+        raise SettingsError(f"no alert is called {name[:60]!a}; {known}")
+    return {other: one for other, one in alerts.items() if other != name}
+
+
+def saved_alert(alert: Alert, found: int = 0, hits: tuple[AlertHit, ...] = ()) -> SavedAlert:
+    """Describe an alert; of its web hook the host alone, since the rest of the address may hold a secret."""
+    host = None if alert.hook is None else urlsplit(alert.hook).netloc
+    own = alert.model_dump(include={"name", "text", "where", "by", "at_least", "notify"})
+    return SavedAlert(hook=host, found=found, hits=hits, **own)
 
 
 def leave_alerts(files: StoreFiles, names: Collection[str], paths: Collection[str]) -> int:
