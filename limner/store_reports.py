@@ -14,6 +14,10 @@ def as_text(value: object) -> str:
     return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class SentencesReport(ResponseModel):
     """The result of indexing sentences."""
 
@@ -194,6 +198,8 @@ class SavedAlert(ResponseModel):
     """Host of its web hook."""
     notify: bool
     """True if a notification on the desktop tells of its pictures, too."""
+    fits: int | None = Field(default=None, exclude_if=_is_none)
+    """Pictures that fitted it already when it was saved, of which it does not tell; in the answer to that alone."""
     found: int = 0
     """Pictures that it has found since this server began."""
     hits: tuple[AlertHit, ...] = ()

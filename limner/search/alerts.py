@@ -8,6 +8,7 @@ were told: if the process is killed between the two, they are told again.
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,8 @@ class Alerting:
     """Looks for new pictures of the alerts of an engine's store; it must be called from one thread.
 
     `told` is called with what was found, and with a line for what went wrong. `record` is called before: if it raises
-    `OSError` or `SettingsError`, nothing is told, and the next look finds the same.
+    `OSError` or `SettingsError`, nothing is told, and the next look finds the same. `by_model` makes a vector in the
+    thread that the model is used in.
     """
 
     def __init__(
@@ -42,8 +44,9 @@ class Alerting:
         engine: Engine,
         told: Callable[[AlertReport | str], None],
         record: Callable[[AlertReport], None] = lambda report: None,
+        by_model: Callable[[Callable[[], Vector]], Vector] = lambda make: make(),
     ) -> None:
-        self._engine, self._told, self._record = engine, told, record
+        self._engine, self._told, self._record, self._by_model = engine, told, record, by_model
         self._hooks = Hooks(engine.files.folder, told)
         self._vectors: dict[str, Vector] = {}
         # what was told and is not written yet, since another process writes
@@ -101,7 +104,7 @@ class Alerting:
 
     def _tell(self, alert: Alert, above: int, snapshot: Snapshot) -> None:
         if alert.text not in self._vectors:
-            self._vectors[alert.text] = _vector(self._engine, alert, snapshot)
+            self._vectors[alert.text] = self._by_model(partial(_vector, self._engine, alert, snapshot))
         hits = fitting(self._engine, alert, self._vectors[alert.text], snapshot, above)
         if not hits:
             return

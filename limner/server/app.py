@@ -30,13 +30,14 @@ from limner.server.pictures import Decoding
 from limner.server.problems import Fault, declared, expect_known, install_handlers, problem_schema
 from limner.server.request_log import RequestLog
 from limner.server.routes import Routes, Ruled, Rules
+from limner.server.routes_alerts import alert_routes
 from limner.server.routes_export import export_routes
 from limner.server.routes_items import item_routes
 from limner.server.routes_search import search_routes
 from limner.server.settings import ServerSettings
 from limner.server.tokens import Tokens
 from limner.server.uploads import Changes
-from limner.store_reports import SyncReport
+from limner.store_reports import AlertReport, SyncReport
 from limner.wire import StoreInfo
 
 _ABOUT = (
@@ -49,7 +50,7 @@ def create_app(
     store: Store,
     settings: ServerSettings | None = None,
     *,
-    told: Callable[[SyncReport | str], None] | None = None,
+    told: Callable[[SyncReport | AlertReport | str], None] | None = None,
 ) -> FastAPI:
     """Make the app that serves a store, by itself or mounted in another app.
 
@@ -57,7 +58,8 @@ def create_app(
     limits and audit log are its own. The lifespan of a mounted app does not run: call `app.state.turn_away()` when
     the other app ends, or let its threads, which are daemons, end with the process.
 
-    With `settings.watch`, `told` is called with what was done, and with a line for what went wrong.
+    With `settings.watch`, `told` is called with what was done, with what alerts have found, and with a line for what
+    went wrong.
 
     Raises `SettingsError` for an uploads folder or audit log that cannot be written, and for a file of tokens that
     cannot be read.
@@ -77,7 +79,12 @@ def create_app(
     decoding = Decoding(on_seconds=partial(counters.stage, "decode"))
     changes = Changes(engine, settings.uploads)
     health = Health(engine, worker, settings)
-    follower = Follower(engine, settings.kept_days, told) if settings.watch else None
+    audit = None
+    if settings.audit is not None:
+        audit = AuditLog(settings.audit, days=settings.audit_days, fsync=settings.audit_fsync)
+    follower = None
+    if settings.watch:
+        follower = Follower(engine, settings.kept_days, told, worker=worker, audit=audit)
     counters.follow(
         pictures=lambda: health.pictures,
         changed_at=lambda: health.changed_at,
@@ -90,9 +97,6 @@ def create_app(
     )
     needs_token = settings.token is not None or settings.tokens is not None
     tokens = Tokens(settings.token, settings.tokens) if needs_token else None
-    audit = None
-    if settings.audit is not None:
-        audit = AuditLog(settings.audit, days=settings.audit_days, fsync=settings.audit_fsync)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -166,6 +170,7 @@ def create_app(
         item_routes(engine, worker, changes, settings),
         _server_routes(engine, health, counters, settings),
         following_routes(follower, paths=settings.show_paths),
+        alert_routes(engine, worker, follower, settings),
     )
     # FastAPI's own: the description, and a page of it that loads its parts from elsewhere
     for route in app.routes:
