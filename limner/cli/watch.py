@@ -118,10 +118,8 @@ def watch_command(
 
     expect_watchfiles()
     how = SyncSettings(kept_days=kept_days, batch_size=batch)
-    made = None
-    if alert is not None:
-        of_hook = {"hook": hook, "send_picture": send_picture, "notify": notify}
-        made = _made_alert(*alert, at_least=at_least, where=where or [], **of_hook)
+    own = {"at_least": at_least, "where": where or [], "hook": hook}
+    made = None if alert is None else _alert(*alert, **own, send_picture=send_picture, notify=notify)
     opened = _opened(store, cpu)
     if made is not None:
         _save(opened, made)
@@ -135,7 +133,7 @@ def watch_command(
         alerting.close()
 
 
-def _made_alert(name: str, text: str, **values: Any) -> "Alert":
+def _alert(name: str, text: str, **values: Any) -> "Alert":
     from limner.store.alerts import Alert
 
     # before the model is loaded

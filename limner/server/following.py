@@ -57,6 +57,8 @@ class Following(ResponseModel):
     """Pictures that are out of the search because their files are gone."""
     skipped: int = 0
     """Files that cannot be read."""
+    found: int = 0
+    """Pictures that alerts have found since this server began."""
     away: int = 0
     """Folders that seem to be away; their pictures stay."""
     away_folders: tuple[str, ...] = ()
@@ -123,6 +125,7 @@ class Follower:
             seconds_left=None if not rate else (total - done) / rate,
             waiting=self._report.waiting,
             skipped=len(self._report.skipped),
+            found=sum(count for count, _ in [*self._found.values()]),
             away=self.away,
             away_folders=tuple(folder for folder, _ in self._report.away) if paths else (),
             doubted=self.doubted,
@@ -140,9 +143,13 @@ class Follower:
                 partial(self._record, files),
                 lambda make: self._worker.call(make).result(),
             )
-            how = {"stop": self._stop, "progress": self._count, "after": alerting.look}
             try:
-                watch(engine.encoder, files, self._take, self._how, **how)
+                watch(
+                    *(engine.encoder, files, self._take, self._how),
+                    stop=self._stop,
+                    progress=self._count,
+                    after=alerting.look,
+                )
             finally:
                 alerting.close()
         except LimnerError as error:

@@ -232,7 +232,7 @@ def test_another_process_that_writes(store: StoreFiles, folder: Path) -> None:
 
 
 def _told_and_killed(store: Path, written: Path) -> None:
-    module.change_alerts = lambda *given: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    setattr(module, "change_alerts", lambda *given: os.kill(os.getpid(), signal.SIGKILL))  # noqa: B010
 
     def told(report: AlertReport | str) -> None:
         assert isinstance(report, AlertReport)
@@ -269,14 +269,15 @@ def test_numbers_of_erased_pictures_are_not_given_again(store: StoreFiles, folde
 def test_a_copy_that_is_put_back(store: StoreFiles, folder: Path, tmp_path: Path) -> None:
     """It gives numbers anew, and its alerts are as old as its pictures."""
     saved(store)
-    backup(store.folder, tmp_path / "copy")
+    own = Path(str(store.folder))
+    backup(own, tmp_path / "copy")
     told = Told()
     alerting = Alerting(engine_of(store), told)
     paint(folder / "a.png", "red", 100)
     synced(store)
     alerting.look()
-    shutil.rmtree(store.folder)
-    shutil.copytree(tmp_path / "copy", store.folder)
+    shutil.rmtree(own)
+    shutil.copytree(tmp_path / "copy", own)
     (folder / "a.png").unlink()
     paint(folder / "b.png", "red", 101)
     synced(StoreFiles.open(store.folder))

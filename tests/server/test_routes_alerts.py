@@ -158,7 +158,7 @@ def test_the_rights_of_a_token(
     token = add_token(tokens, "one", rights)
     save_alert(engine, Alert(**{**BODY, "name": "other"}))
     with serving(engine, tokens=tokens) as client:
-        given = {"headers": {"Authorization": f"Bearer {token}"}}
+        given: dict[str, Any] = {"headers": {"Authorization": f"Bearer {token}"}}
         if "search" in rights:
             assert listed(client, **given).may_change == may
         got = client.get("/v1/alerts", **given), client.post("/v1/alerts", json=BODY, **given)
