@@ -118,8 +118,8 @@ def watch_command(
 
     expect_watchfiles()
     how = SyncSettings(kept_days=kept_days, batch_size=batch)
-    own = {"at_least": at_least, "where": where or [], "hook": hook}
-    made = None if alert is None else _alert(*alert, **own, send_picture=send_picture, notify=notify)
+    given = {"at_least": at_least, "where": where or [], "hook": hook}
+    made = None if alert is None else _alert(alert, {**given, "send_picture": send_picture, "notify": notify})
     opened = _opened(store, cpu)
     if made is not None:
         _save(opened, made)
@@ -133,11 +133,11 @@ def watch_command(
         alerting.close()
 
 
-def _alert(name: str, text: str, **values: Any) -> "Alert":
+def _alert(typed: tuple[str, str], values: dict[str, Any]) -> "Alert":
     from limner.store.alerts import Alert
 
     # before the model is loaded
-    return Alert.parse({"name": name, "text": text, **values})
+    return Alert.parse({"name": typed[0], "text": typed[1], **values})
 
 
 def _save(opened: "Store", made: "Alert") -> None:

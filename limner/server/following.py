@@ -183,7 +183,8 @@ class Follower:
         if isinstance(told, AlertReport):
             count, hits = self.found(told.alert)
             self._found[told.alert] = count + len(told.hits), (*told.hits, *hits)[:_SHOWN]
-            log.info("alert %s: %s", told.alert, counted(len(told.hits), "pictures"))
+            # without its name, which may describe a person
+            log.info("an alert has found %s", counted(len(told.hits), "pictures"))
         else:
             log.warning("%s", told)
         if self._told is not None:

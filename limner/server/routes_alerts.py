@@ -19,11 +19,8 @@ from limner.server.problems import RefusedError, declared
 from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
 from limner.server.turns import Turns
-from limner.store.alerts import Alert, alerts_of, change_alerts, saved_alert, without
+from limner.store.alerts import Alert, AlertName, alerts_of, change_alerts, saved_alert, without
 from limner.store_reports import AlertList, SavedAlert
-
-_PATTERN = r"^\w[\w .-]{0,59}$"
-Name = Annotated[str, Field(pattern=_PATTERN)]
 
 
 class NewAlert(RequestModel):
@@ -33,7 +30,7 @@ class NewAlert(RequestModel):
         json_schema_extra={"examples": [{"name": "red cars", "text": "a red car", "at_least": 0.6}]}
     )
 
-    name: Name
+    name: AlertName
     """Its name: up to 60 letters, digits, blanks and signs of `_.-`."""
 
     text: Sentence
@@ -106,7 +103,7 @@ def alert_routes(
     @Rules(right="add", audit="alert-delete", changes=True)
     @routes.delete("/v1/alerts/{name}", status_code=204, responses=declared(404, 408, 413, *always))
     async def delete(
-        name: Annotated[Name, PathPart(description="The alert's name.")], request: Request
+        name: Annotated[AlertName, PathPart(description="The alert's name.")], request: Request
     ) -> None:
         """Take an alert away."""
         own = may_change()

@@ -5,11 +5,13 @@ has them as they were at its moment, with the numbers up to which they have look
 """
 
 import difflib
+import unicodedata
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
 from limner.durable import from_json, opened, sealed
 from limner.errors import SettingsError, StoreError
@@ -28,10 +30,27 @@ _MOST = 100
 Alerts = dict[str, "Alert"]
 
 
+def _named(name: str) -> str:
+    # it stands in an address, and in one line
+    signs = set(name) - {"_", " ", ".", "-"}
+    fine = all(one.isalnum() or unicodedata.category(one).startswith("M") for one in signs)
+    if not fine or not name[:1].isalnum() or len(name) > 60:
+        raise PydanticCustomError(
+            "name", "expected up to 60 letters, digits, blanks and signs of _.- behind a letter or digit"
+        )
+    return name
+
+
+AlertName = Annotated[
+    str, AfterValidator(_named), WithJsonSchema({"type": "string", "pattern": r"^[^\W_][\w .-]{0,59}$"})
+]
+"""The name of an alert."""
+
+
 class Alert(Settings):
     """A saved search that tells of pictures as they come."""
 
-    name: str = Field(pattern=r"^\w[\w .-]{0,59}$")
+    name: AlertName
     """Its name: up to 60 letters, digits, blanks and signs of `_.-`."""
 
     text: str = Field(min_length=1, max_length=2000)

@@ -307,7 +307,9 @@ def test_an_erasure_leaves_no_name_in_alerts(store: StoreFiles, folder: Path) ->
     ("wrong", "said"),
     [
         ({"at_least": 1.5}, "at_least"),
-        ({"name": "a/b"}, "name"),
+        ({"name": "a/b"}, "setting 'name': expected up to 60 letters"),
+        ({"name": ".a"}, "behind a letter or digit"),
+        ({"name": "a" * 61}, "up to 60"),
         ({"hook": "ftp://example.org/x"}, "hook: expected an address"),
         ({"hook": "https://me:secret@example.org/x"}, "hook: expected an address"),
         ({"hook": "http://example.org:99999/"}, "hook: expected an address"),
@@ -322,6 +324,11 @@ def test_a_mistake_is_one_line(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said) as caught:
         Alert.parse({"name": "a", "text": "red", "at_least": 0.5, **wrong})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["red", "ein Mantel", "नीली जैकेट", "áo đỏ", "红色", "3.b_c-d"])
+def test_names_of_all_languages(name: str) -> None:
+    assert Alert(name=name, text="red", at_least=0.5).name == name
 
 
 def test_what_cannot_be_saved(store: StoreFiles) -> None:

@@ -183,7 +183,7 @@ def test_the_log_names_no_picture(engine: Engine, folder: Path, caplog: pytest.L
         draw(folder / "person.png", 100)
         until(lambda: listed(client).alerts[0].found == 1)
     told = [record.getMessage() for record in caplog.records if "alert" in record.getMessage()]
-    assert told == ["alert red cars: 1 picture"]
+    assert told == ["an alert has found 1 picture"]
 
 
 @pytest.fixture

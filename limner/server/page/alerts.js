@@ -123,6 +123,6 @@ const nameOf = (text) =>
   text
     .replace(/[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc} .-]+/gu, " ")
     .replace(/\s+/g, " ")
-    .replace(/^[ .-]+/, "")
+    .replace(/^[ ._-]+/, "")
     .slice(0, LONGEST)
     .trim();
