@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from urllib.parse import quote
 
+from limner.alert_reports import AlertList, SavedAlert
 from limner.errors import ServerError, SettingsError, install_hint
 from limner.requests import (
     SearchArguments,
@@ -27,7 +28,7 @@ from limner.requests import (
     requests_of,
     where_strings,
 )
-from limner.store_reports import AlertList, ErasureReport, SavedAlert
+from limner.store_reports import ErasureReport
 from limner.wire import (
     Answer,
     Explanation,

@@ -6,16 +6,12 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue
 
-from limner.wire import LocalTime, ResponseModel
+from limner.wire import ResponseModel
 
 
 def as_text(value: object) -> str:
     """A text of a damaged row or of a file system as an answer can hold it: in Unicode alone."""
     return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 class SentencesReport(ResponseModel):
@@ -132,87 +128,6 @@ class SyncReport(IndexReport):
         return f"SyncReport({self.added} added, {self.updated} updated, {self.moved} moved, {len(self.gone)} gone)"
 
     __str__ = __repr__
-
-
-class AlertHit(ResponseModel):
-    """A picture that an alert tells of."""
-
-    id: str
-    """The picture's key."""
-    name: str
-    """Name of its file."""
-    score: float
-    """Cosine with the alert's text."""
-    probability: float | None
-    """Probability that it is a right answer, if the alert goes by it."""
-    taken: LocalTime | None
-    """Capture time by the camera's clock, ISO 8601 without a zone."""
-    picture: str | None = Field(default=None, exclude_if=operator.not_)
-    """A small JPEG in base64; for a web hook that asks for it alone."""
-
-
-class AlertReport(ResponseModel):
-    """New pictures that fit an alert, the best first. A web hook gets at most 20 of them in one request."""
-
-    alert: str
-    """Name of the alert."""
-    text: str
-    """Its text."""
-    where: tuple[str, ...]
-    """Its conditions."""
-    by: Literal["probability", "cosine"]
-    """What `at_least` is."""
-    at_least: float
-    """The least probability or cosine of a picture that is told."""
-    found_at: datetime
-    """When they were found."""
-    hits: tuple[AlertHit, ...]
-    """The pictures."""
-
-    def __repr__(self) -> str:
-        return f"AlertReport({self.alert!r}, {len(self.hits)} hits)"
-
-    __str__ = __repr__
-
-    def line(self, hit: AlertHit) -> str:
-        """Say in a line what was found and why."""
-        value = hit.score if self.by == "cosine" or hit.probability is None else hit.probability
-        taken = "" if hit.taken is None else f", taken {hit.taken:%Y-%m-%d %H:%M}"
-        return f"alert {self.alert}: {hit.name}, {self.by} {value:.2f}{taken}"
-
-
-class SavedAlert(ResponseModel):
-    """An alert of a store."""
-
-    name: str
-    """Its name."""
-    text: str
-    """The description of what to look for."""
-    where: tuple[str, ...]
-    """Conditions that a picture must meet, too."""
-    by: Literal["probability", "cosine"]
-    """What `at_least` is."""
-    at_least: float
-    """The least probability or cosine of a picture that is told."""
-    hook: str | None
-    """Host of its web hook."""
-    notify: bool
-    """True if a notification on the desktop tells of its pictures, too."""
-    fits: int | None = Field(default=None, exclude_if=_is_none)
-    """Pictures that fitted it already when it was saved, of which it does not tell; in the answer to that alone."""
-    found: int = 0
-    """Pictures that it has found since this server began."""
-    hits: tuple[AlertHit, ...] = ()
-    """The last of them that the store holds, at most 20."""
-
-
-class AlertList(ResponseModel):
-    """The alerts of a server's store."""
-
-    alerts: tuple[SavedAlert, ...]
-    """By name."""
-    may_change: bool
-    """True if the token may save alerts and take them away."""
 
 
 class Finding(ResponseModel):

@@ -11,6 +11,7 @@ import typer
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, counting_each, err, out
 from limner.cli.contract import command, group
+from limner.cli.duplicates import duplicates_command
 from limner.cli.erasure import held, print_erasure, print_unknown
 from limner.cli.options import Cpu, StoreFolder, device
 from limner.cli.watch import alerts_command, sync_command, waits
@@ -41,6 +42,7 @@ app = group("List, delete, erase, verify, back up, export, repair and compact th
 
 command(app, "sync")(sync_command)
 command(app, "alerts")(alerts_command)
+command(app, "duplicates")(duplicates_command)
 
 
 @command(app, "info")

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from limner.alert_reports import AlertReport, SavedAlert
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting, err, out
 from limner.cli.contract import as_json, command, emit, group
 from limner.cli.options import Batch, Cpu, StoreFolder, device
 from limner.counted import counted
-from limner.store_reports import AlertReport, SavedAlert, SyncReport
+from limner.store_reports import SyncReport
 
 if TYPE_CHECKING:
     from limner.search.store import Store
@@ -182,10 +183,8 @@ def tell_line(told: SyncReport | AlertReport | str) -> None:
     if isinstance(told, SyncReport):
         _tell(now, told)
         return
-    for hit in told.hits[:_SHOWN]:
-        out.print(f"{now} {told.line(hit)}")
-    if len(told.hits) > _SHOWN:
-        out.print(f"{now} alert {told.alert}: {counted(len(told.hits) - _SHOWN, 'pictures')} more")
+    for line in told.lines(_SHOWN):
+        out.print(f"{now} {line}")
 
 
 def waits(waiting: int) -> str:

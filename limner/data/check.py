@@ -11,13 +11,17 @@ import stat
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Literal
 
+import numpy as np
+from jaxtyping import UInt8
+
+from limner.data.alike import SMALL, same_pictures, small_grey
 from limner.data.check_report import KINDS, Facts, Problem, Report, Severity, SplitFacts, render
-from limner.data.images import decode, is_picture_name
+from limner.data.images import is_picture_name, open_rgb
 from limner.data.published import nearest_edition
 from limner.data.records import SPLITS, TRAINING_SPLITS, Dataset, Record, sentence_languages
 from limner.data.splits import split_source
@@ -175,11 +179,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The state of one image file; `digest` of its bytes if it was opened, `reason` if it is unreadable."""
+    """The state of one image file; `digest` of its bytes and its small grey copy if it was opened."""
 
     state: Literal["sound", "missing", "unreadable"]
     digest: bytes = b""
     reason: str = ""
+    grey: UInt8[np.ndarray, " grey"] | None = field(default=None, compare=False)
 
 
 def inspect_pictures(
@@ -215,7 +220,7 @@ def _inspect(path: Path, open_images: bool) -> Finding:
         with path.open("rb") as file:
             # The bytes, not the pixels: a copy that was saved again is another file and is not found.
             digest = hashlib.file_digest(file, "sha256").digest()
-        decode(path, short_side=1)
+        grey = small_grey(open_rgb(path, short_side=SMALL))
     # Both are OSErrors, so they come before the clause for those.
     except (FileNotFoundError, NotADirectoryError):
         return Finding("missing")
@@ -224,7 +229,7 @@ def _inspect(path: Path, open_images: bool) -> Finding:
     # A path with a NUL is a ValueError.
     except (OSError, ValueError) as error:
         return Finding("unreadable", reason=f"{path}: {error}")
-    return Finding("sound", digest=digest)
+    return Finding("sound", digest=digest, grey=grey)
 
 
 def file_problems(
@@ -261,6 +266,7 @@ def file_problems(
         example = f"{_short(repeated[0], root)} ({times} times)"
         yield Problem(kind="listed-twice", severity="error", count=len(repeated), example=example)
     yield from _duplicates(listed, findings, root)
+    yield from _near_duplicates(listed, findings, root)
     unlisted = _unlisted(dataset, set(listed))
     if unlisted:
         yield Problem(
@@ -299,6 +305,30 @@ def _duplicates(
         yield Problem(kind="duplicate-across-splits", severity="error", count=across, example=leak)
     if within:
         yield Problem(kind="duplicate-picture", severity="warning", count=within, example=twin)
+
+
+def _near_duplicates(
+    listed: dict[Path, list[Record]], findings: dict[Path, Finding], root: Path
+) -> Iterator[Problem]:
+    """Pictures that are in another split, too, in another size, format or quality."""
+    looks = {path: finding.grey for path, finding in findings.items() if finding.grey is not None}
+    paths = list(looks)
+    small = np.stack(list(looks.values())) if looks else np.empty((0, SMALL**2), np.uint8)
+    pairs = [
+        (paths[first], paths[second])
+        for first, second in same_pictures(small)
+        if listed[paths[first]][0].split != listed[paths[second]][0].split
+        if findings[paths[first]].digest != findings[paths[second]].digest
+    ]
+    if pairs:
+        first, second = (f"{_short(path, root)} ({listed[path][0].split or 'no split'})" for path in pairs[0])
+        count = len({path for _, path in pairs})
+        yield Problem(
+            kind="near-duplicate-across-splits",
+            severity="warning",
+            count=count,
+            example=f"{first} = {second}",
+        )
 
 
 def _unlisted(dataset: Dataset, listed: set[Path]) -> list[Path]:

@@ -22,6 +22,7 @@ KINDS = {
     "unreadable-picture": "pictures that cannot be read",
     "listed-twice": "pictures that are listed more than once",
     "duplicate-across-splits": "pictures with the same bytes as one of another split",
+    "near-duplicate-across-splits": "pictures that are nearly the same as one of another split",
     "duplicate-picture": "pictures with the same bytes as another of their split",
     "identity-across-splits": "identities in more than one split",
     "no-split": "pictures without a split",

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from limner.alert_reports import AlertHit, AlertReport
 from limner.errors import DataError, LimnerError, SettingsError, StoreError
 from limner.evaluation.calibration import AROUND
 from limner.search.engine import Engine
@@ -22,7 +22,6 @@ from limner.search.languages import turning
 from limner.search.query_vectors import query_vectors
 from limner.store.alerts import Alert, Alerts, alerts_of, change_alerts
 from limner.store.snapshot import Snapshot
-from limner.store_reports import AlertHit, AlertReport
 from limner.wire import Hit
 
 _EVERY = 2.0
@@ -43,7 +42,7 @@ class Alerting:
         self,
         engine: Engine,
         told: Callable[[AlertReport | str], None],
-        record: Callable[[AlertReport], None] = lambda report: None,
+        record: Callable[[Alert, AlertReport], None] = lambda alert, report: None,
         by_model: Callable[[Callable[[], Vector]], Vector] = lambda make: make(),
     ) -> None:
         self._engine, self._told, self._record, self._by_model = engine, told, record, by_model
@@ -109,7 +108,7 @@ class Alerting:
         if not hits:
             return
         report = report_of(alert, hits)
-        self._record(report)
+        self._record(alert, report)
         self._told(report)
         self._hooks.send(alert, report)
         if alert.notify and self._can_notify:
@@ -187,12 +186,9 @@ def fitting(engine: Engine, alert: Alert, vector: Vector, snapshot: Snapshot, ab
 
 def report_of(alert: Alert, hits: list[Hit]) -> AlertReport:
     """Say what an alert has found."""
-    told = tuple(
-        AlertHit(id=hit.id, name=hit.name, score=hit.score, probability=hit.probability, taken=hit.taken)
-        for hit in hits
-    )
-    values: dict[str, Any] = alert.model_dump(include={"text", "where", "by", "at_least"})
-    return AlertReport(alert=alert.name, found_at=datetime.now(UTC), hits=told, **values)
+    names = ("id", "name", "score", "probability", "taken")
+    told = tuple(AlertHit(**{name: getattr(hit, name) for name in names}) for hit in hits)
+    return AlertReport(alert=alert.name, text=alert.text, found_at=datetime.now(UTC), hits=told)
 
 
 def _vector(engine: Engine, alert: Alert, snapshot: Snapshot) -> Vector:

@@ -17,13 +17,13 @@ from contextlib import suppress
 from queue import Empty, Full, Queue
 from urllib.parse import urlsplit
 
+from limner.alert_reports import AlertReport
 from limner.counted import counted
 from limner.errors import LimnerError
 from limner.store.alerts import Alert, saved_alert
 from limner.store.contents import thumbnails
 from limner.store.files import StoreFiles
 from limner.store.path import StorePath
-from limner.store_reports import AlertReport
 
 _SECONDS = 5.0
 """Longest time of one request."""

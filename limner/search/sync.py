@@ -283,13 +283,15 @@ def _erase_overdue(files: StoreFiles, kept_days: float, now: float) -> int:
     """Erase the images whose files have been gone for so long."""
     if not _waiting(files):
         return 0
-    waiting = [image for image in files.images() if image.gone is not None]
-    due = [image.id for image in waiting if (image.gone or 0) + kept_days * _DAY <= now]
-    # written while the clock was wrong: from now on
-    late = [replace(image, gone=int(now)) for image in waiting if (image.gone or 0) > now + _DAY]
-    if late:
-        with files.changing() as writer:
-            writer.update(late)
-    if due:
-        erase(files, due)
+    # held from the look on: what another process finds again meanwhile would be erased with what was told of it
+    with files.writing():
+        waiting = [image for image in files.images() if image.gone is not None]
+        due = [image.id for image in waiting if (image.gone or 0) + kept_days * _DAY <= now]
+        # written while the clock was wrong: from now on
+        late = [replace(image, gone=int(now)) for image in waiting if (image.gone or 0) > now + _DAY]
+        if late:
+            with files.changing() as writer:
+                writer.update(late)
+        if due:
+            erase(files, due)
     return len(due)

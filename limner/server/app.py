@@ -13,6 +13,7 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from limner.alert_reports import AlertReport
 from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.search.store_info import store_info
@@ -37,7 +38,7 @@ from limner.server.routes_search import search_routes
 from limner.server.settings import ServerSettings
 from limner.server.tokens import Tokens
 from limner.server.uploads import Changes
-from limner.store_reports import AlertReport, SyncReport
+from limner.store_reports import SyncReport
 from limner.wire import StoreInfo
 
 _ABOUT = (

@@ -8,6 +8,7 @@ from functools import partial
 
 from fastapi import APIRouter
 
+from limner.alert_reports import AlertHit, AlertReport
 from limner.counted import counted
 from limner.errors import LimnerError
 from limner.search.alerts import Alerting
@@ -18,9 +19,10 @@ from limner.server.audit import AuditLog
 from limner.server.batching import Worker
 from limner.server.problems import declared
 from limner.server.routes import Rules
+from limner.store.alerts import Alert
 from limner.store.contents import chunks
 from limner.store.files import StoreFiles
-from limner.store_reports import AlertHit, AlertReport, SyncReport
+from limner.store_reports import SyncReport
 from limner.wire import ResponseModel
 
 _PART = 256
@@ -167,12 +169,12 @@ class Follower:
         """Forget what an alert has found, which was taken away."""
         self._found.pop(name, None)
 
-    def _record(self, files: StoreFiles, report: AlertReport) -> None:
+    def _record(self, files: StoreFiles, alert: Alert, report: AlertReport) -> None:
         if self._audit is None:
             return
         for some in chunks(report.hits, _RECORDED):
             keys = [hit.id for hit in some]
-            asked = {"text": report.text, "where": list(report.where)}
+            asked = {"text": alert.text, "where": list(alert.where)}
             line = {"who": None, "client": None, "request": "alert-found", **asked}
             self._audit.append(
                 {**line, "status": 200, "found": keys, "count": len(keys)},

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi import Path as PathPart
 from pydantic import ConfigDict, Field
 
+from limner.alert_reports import AlertList, SavedAlert
 from limner.conditions import Condition
 from limner.search.alerts import save_alert
 from limner.search.engine import Engine
@@ -20,7 +21,6 @@ from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
 from limner.server.turns import Turns
 from limner.store.alerts import Alert, AlertName, alerts_of, change_alerts, saved_alert, without
-from limner.store_reports import AlertList, SavedAlert
 
 
 class NewAlert(RequestModel):

@@ -83,7 +83,7 @@ class Changes:
         if path.exists():
             yield
             return
-        with self._uploads.changing(str(path), self.engine.files):
+        with self._uploads.changing([str(path)], self.engine.files):
             self._uploads.write(path.name, content)
             yield
 
@@ -107,7 +107,7 @@ class Changes:
             return nullcontext()
         if Path(entry.path).stem != entry.sha256:
             return nullcontext()
-        return self._uploads.changing(entry.path, self.engine.files)
+        return self._uploads.changing([entry.path], self.engine.files)
 
 
 def _unwritten(place: Path | None, error: OSError) -> StoreError:

@@ -5,6 +5,7 @@ has them as they were at its moment, with the numbers up to which they have look
 """
 
 import difflib
+import os
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Literal
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
+from limner.alert_reports import AlertHit, SavedAlert
 from limner.durable import from_json, opened, sealed
 from limner.errors import SettingsError, StoreError
 from limner.names import same_name
@@ -20,7 +22,6 @@ from limner.requests import SearchRequest
 from limner.settings import Settings
 from limner.store.erasable import identities_in, naming
 from limner.store.files import StoreFiles
-from limner.store_reports import AlertHit, SavedAlert
 
 TEXT = "alerts"
 """Name of the text in which a store keeps them."""
@@ -112,7 +113,9 @@ def alerts_of(files: StoreFiles) -> Alerts:
     try:
         return {one["name"]: Alert.parse(one) for one in opened(from_json(text))["alerts"]}
     except (KeyError, TypeError, ValueError, SettingsError):
-        raise StoreError(f"{files.folder}: its alerts are damaged; save them again", "damaged") from None
+        raise StoreError(
+            f"{files.folder}: its alerts are damaged; put back a copy of the store", "damaged"
+        ) from None
 
 
 def change_alerts(files: StoreFiles, change: Callable[[Alerts], Mapping[str, Alert]]) -> None:
@@ -128,7 +131,7 @@ def change_alerts(files: StoreFiles, change: Callable[[Alerts], Mapping[str, Ale
 
 
 def without(alerts: Alerts, name: str) -> Alerts:
-    """All alerts but one. Raises `SettingsError` if there is none of this name."""
+    """All alerts but one. Raises `SettingsError` for a name that no alert has."""
     if name not in alerts:
         close = difflib.get_close_matches(name, alerts, n=1)
         known = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(alerts) or 'none'}"
@@ -150,7 +153,7 @@ def leave_alerts(files: StoreFiles, names: Collection[str], paths: Collection[st
     same = set(map(same_name, names))
     out = {
         *naming(set(names), texts.items()),
-        *(name for name, text in texts.items() if any(path in text for path in paths)),
+        *(name for name, text in texts.items() if os.sep in text and any(path in text for path in paths)),
         *(
             name
             for name, one in alerts.items()

@@ -22,10 +22,13 @@ _TOGETHER = 64  # images whose region features are read at once: 13 MB of 7 × 7
 
 
 def thumbnails(files: StoreFiles, ids: Sequence[str]) -> list[bytes | None]:
-    """Thumbnails of images by their keys, in order: JPEG files, None for one that has none. Raises `StoreError`."""
+    """Thumbnails of images by their keys, in order: JPEG files, None for one that has none. Raises `StoreError`.
+
+    An image whose files are gone has none.
+    """
 
     def read(reading: Reading) -> tuple[dict[str, PictureRow], dict[int, bytes]]:
-        rows = {row.id: row for row in sound(files.folder, reading.pictures(ids))}
+        rows = {row.id: row for row in sound(files.folder, reading.pictures(ids)) if row.gone is None}
         return rows, reading.thumbnails([row.number for row in rows.values()])
 
     rows, held = files.read(read)

@@ -99,28 +99,29 @@ def erase(
         in_model = sum(
             name.startswith(f"{MODEL_FOLDER}/") for name, _ in _in_files(files, search, model=True)
         )
-        # before the rows go: killed in between, the same call still knows whose lines these are. Servers wait for
-        # the log until the rows have gone, or they would add lines of what they have found until then
-        with _forgotten(chosen, audit) as lines:
-            with files.changing() as writer:
-                writer.delete(chosen.keys)
-                writer.delete_sentences(chosen.sentences)
-            wanted = [path for kind, path in chosen.named if kind == "path"]
-            # keys say nothing of a folder: it is followed on when all of its pictures are gone by themselves
-            by_name = identity is not None or bool(wanted) or bool(where)
-            gone = [path for image in chosen.images for path in image.paths] if by_name else []
-            leave_folders(files, wanted, gone)
-            alerts = leave_alerts(files, chosen.names, [*wanted, *gone])
-            # while they wait: by this text they know that what they have found may be gone
+        wanted = [path for kind, path in chosen.named if kind == "path"]
+        # keys say nothing of a folder: it is followed on when all of its pictures are gone by themselves
+        by_name = identity is not None or bool(wanted) or bool(where)
+        # before the rows go: killed in between, the same call still knows whose folders and lines these are. Servers
+        # wait for the log until the rows have gone, or they would add lines of what they have found until then
+        leave_folders(files, wanted, chosen.images if by_name else [])
+        alerts = leave_alerts(
+            files, chosen.names, {*wanted, *(path for one in chosen.images for path in one.paths)}
+        )
+        with _removing(chosen, added, files):
+            with _forgotten(chosen, audit) as lines:
+                with files.changing() as writer:
+                    writer.delete(chosen.keys)
+                    writer.delete_sentences(chosen.sentences)
+                # while they wait: by this text they know that what they have found may be gone
+                with _finishing(chosen):
+                    files.rows.set_text(ERASURES, secrets.token_hex(8))
             with _finishing(chosen):
-                files.rows.set_text(ERASURES, secrets.token_hex(8))
-        with _finishing(chosen):
-            files.rows.scrub()
-            if isinstance(files.folder, Path):
-                # what is removed must not come back with a power cut
-                sync(files.folder)
-            # after the rows have gone: killed in between, the next call finds files that no row names
-            removed = [] if added is None else added.remove_leftovers(files)
+                files.rows.scrub()
+                if isinstance(files.folder, Path):
+                    # what is removed must not come back with a power cut
+                    sync(files.folder)
+                removed = [] if added is None else added.remove_leftovers(files)
         shared = traces.leave_out(_in_rows(files, search, tell))
         proof = _proof(files, added, traces, tell)
         elsewhere = added_elsewhere(
@@ -158,6 +159,18 @@ def erase(
             ),
             **proof,
         )
+
+
+@contextmanager
+def _removing(chosen: Erasable, added: Uploads | None, files: StoreFiles) -> Iterator[None]:
+    """Have the uploads of erased images removed, also by a server that begins when this was killed."""
+    with ExitStack() as held:
+        if added is not None:
+            with reached(added.folder):
+                held.enter_context(
+                    added.changing((path for image in chosen.images for path in image.paths), files)
+                )
+        yield
 
 
 @contextmanager

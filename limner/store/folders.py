@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from limner.durable import from_json, opened, sealed
 from limner.errors import StoreError
+from limner.store.entry import StoredImage
 from limner.store.files import StoreFiles
 
 TEXT = "folders"
@@ -42,12 +43,14 @@ def follow_folders(files: StoreFiles, folders: Iterable[Folder]) -> None:
     _write(files, {one.path: one.exclude for one in [*folders_of(files), *folders]})
 
 
-def leave_folders(files: StoreFiles, named: Sequence[str], erased: Sequence[str]) -> None:
-    """Let a store follow folders no more: those that are named or below, and those of which all was erased.
+def leave_folders(files: StoreFiles, named: Sequence[str], erased: Sequence[StoredImage]) -> None:
+    """Let a store follow folders no more: those that are named or below, and those of which all is to be erased.
 
-    Their names would tell of what was erased. `erased` are the paths of images that are no longer there.
+    Their names would tell of what was erased.
     """
-    left = [path for image in files.images() for path in image.paths]
+    out = {image.id for image in erased}
+    left = [path for image in files.images() if image.id not in out for path in image.paths]
+    gone = [path for image in erased for path in image.paths]
     _write(
         files,
         {
@@ -56,7 +59,7 @@ def leave_folders(files: StoreFiles, named: Sequence[str], erased: Sequence[str]
             if not any(is_below(one.path, path) for path in named)
             and (
                 any(is_below(path, one.path) for path in left)
-                or not any(is_below(path, one.path) for path in erased)
+                or not any(is_below(path, one.path) for path in gone)
             )
         },
     )

@@ -3,7 +3,7 @@
     FOLDER/<SHA-256>.jpg      a picture that was added, see `ENDINGS`
     FOLDER/.limner-uploads    JSON: the store whose rows name these pictures
     FOLDER/.adding            a picture that is being written
-    FOLDER/.changing          the path of the picture that is being added or deleted
+    FOLDER/.changing          JSON: the paths of the pictures that are being added, deleted or erased
 
 A picture under its hash that no row names is a leftover of a row that was deleted or of a change that was killed. An
 erasure removes all of them; a server removes only what a change of its own has left when it was killed. After a backup
@@ -68,13 +68,13 @@ def is_in(parent: str | Path, folder: Path) -> bool:
 def added_as(path: str) -> str | None:
     """A name of the picture that a client has added as this file, in whichever folder of uploads; None for others.
 
-    That of the file alone where its folder is gone: it may lie elsewhere now.
+    It is the same by whatever links, and that of the file alone where its folder is gone: it may lie elsewhere now.
     """
     folder, name = os.path.split(path)
     if not has_uploads_name(path):
         return None
     if os.path.exists(os.path.join(folder, MARK)):  # noqa: PTH110, PTH118 - for each file that is indexed
-        return path
+        return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
     return None if os.path.exists(folder) else name  # noqa: PTH110
 
 
@@ -106,8 +106,8 @@ class Uploads:
         if held is None:
             # any folder could be named by mistake, a cache whose files have hashes for names, too
             # what a change has left when the store was away is no such file: a server removes it now
-            changing = Path(uploads._changing()).name
-            if unnamed := [path for path in uploads._unnamed(files) if path.name != changing]:
+            changing = {Path(path).name for path in uploads._changing()}
+            if unnamed := [path for path in uploads._unnamed(files) if path.name not in changing]:
                 raise SettingsError(
                     f"{folder}: uploads need a folder of their own; no picture of the store is {unnamed[0].name}. "
                     "If clients have added it, take it in first: "
@@ -134,25 +134,26 @@ class Uploads:
         return uploads
 
     @contextmanager
-    def changing(self, path: str, files: StoreFiles) -> Iterator[None]:
-        """Add or delete an added picture within this; afterwards its file is there only if its row is.
+    def changing(self, paths: Iterable[str], files: StoreFiles) -> Iterator[None]:
+        """Add, delete or erase added pictures within this; afterwards the file of each is there only if its row is.
 
-        `path` is that of the row. Whoever calls this holds the store. Raises `OSError`, and `StoreError` for a store
-        that cannot be read: nobody could tell afterwards whether the row is there.
+        `paths` are those of the rows; others than of added pictures are left out. Whoever calls this holds the store.
+        Raises `OSError`, and `StoreError` for a store that cannot be read: nobody could tell afterwards whether the row
+        is there.
         """
         files.follow()
-        self.recover(files)
+        added = [path for path in paths if is_upload(path, self.folder)]
         try:
-            (self.folder / _CHANGING).write_text(path, encoding="utf-8")
-            sync(self.folder / _CHANGING)
-            # the name, too: a power cut that takes the mark and leaves the picture would make a leftover of it for ever
-            sync(self.folder)
+            if added:
+                # on the disk first: a power cut that takes it and leaves the picture would make a leftover of it for
+                # ever. Also those of a change that was killed
+                self._write(_CHANGING, json.dumps([*self._changing(), *added]).encode())
             yield
         finally:
             self.recover(files)
 
     def recover(self, files: StoreFiles) -> None:
-        """Remove the file of the last change if its row is not there. The caller holds the store's lock."""
+        """Remove the files of the last change whose rows are not there. The caller holds the store's lock."""
         try:
             self._recover(files)
         except (OSError, StoreError) as error:
@@ -160,25 +161,30 @@ class Uploads:
             log.error("%s: what a change has left cannot be deleted (%s)", self.folder, error)
 
     def _recover(self, files: StoreFiles) -> None:
-        path = self._changing()
-        # half a path, if it was killed while it wrote it, is no name of an upload: nothing has been added yet
-        if is_upload(path, self.folder) and path not in files.entries([path]):
+        paths = self._changing()
+        for path in set(paths) - files.entries(paths).keys():
             with suppress(FileNotFoundError):
                 (self.folder / Path(path).name).unlink()
                 sync(self.folder)
         (self.folder / _ADDING).unlink(missing_ok=True)
         (self.folder / _CHANGING).unlink(missing_ok=True)
 
-    def _changing(self) -> str:
-        """The path of the picture that was being added or deleted; "" for none."""
+    def _changing(self) -> list[str]:
+        """The paths of the pictures that were being added, deleted or erased."""
         try:
-            return (self.folder / _CHANGING).read_text(encoding="utf-8")
-        except (FileNotFoundError, UnicodeDecodeError):
-            return ""
+            held = read_json(self.folder / _CHANGING)
+        except (FileNotFoundError, ValueError):
+            return []
+        paths = held if isinstance(held, list) else []
+        return [path for path in paths if isinstance(path, str) and is_upload(path, self.folder)]
 
     def write(self, name: str, content: bytes) -> None:
         """Write a picture, as a whole or not at all. The caller holds the store's lock. Raises `OSError`."""
-        # on the disk before the row that names it is committed; one name, so that what a killed call leaves is known
+        # on the disk before the row that names it is committed
+        self._write(name, content)
+
+    def _write(self, name: str, content: bytes) -> None:
+        # one name, so that what a killed call leaves is known
         write_whole(self.folder / name, content, part=self.folder / _ADDING)
 
     def leftovers(self, files: StoreFiles) -> list[Path]:

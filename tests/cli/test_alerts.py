@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from limner.alert_reports import AlertReport, SavedAlert
 from limner.store.alerts import alerts_of
 from limner.store.files import StoreFiles
-from limner.store_reports import AlertReport, SavedAlert
 from tests.cli.command import Limner, refused
 from tests.cli.test_watch import LONG, own
 from tests.forked import run_python, started

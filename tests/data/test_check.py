@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from limner.data.check import KINDS, Problem, Report, check_dataset, render
 from limner.data.readers import open_dataset
@@ -94,6 +95,18 @@ def beside(name: str) -> Plant:
     return lambda root: trees.draw(picture(root, "a1.jpg").parent / name, 99)
 
 
+def resized(first: str, second: str) -> Plant:
+    """One picture in two sizes in the places of both; those that `trees` draws are noise, which no other size has."""
+
+    def plant(root: Path) -> None:
+        with Image.open(picture(root, first)) as image:
+            smooth = image.resize((6, 5)).resize((240, 200))
+        for name, size in ((first, (240, 200)), (second, (120, 100))):
+            smooth.resize(size).save(picture(root, name), quality=80)
+
+    return plant
+
+
 def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-200])
 
@@ -112,6 +125,13 @@ def cut(file: Path) -> None:
             "b1.jpg: not a picture",
         ),
         (same("a1.jpg", "b1.jpg"), "duplicate-picture", "warning", 1, "a1.jpg (train) = b1.jpg (train)"),
+        (
+            resized("a1.jpg", "d1.jpg"),
+            "near-duplicate-across-splits",
+            "warning",
+            1,
+            "a1.jpg (train) = d1.jpg (test)",
+        ),
         (same("a1.jpg", "d1.jpg"), "duplicate-across-splits", "error", 1, "a1.jpg (train) = d1.jpg (test)"),
         (beside("extra.PNG"), "unlisted-picture", "warning", 1, "extra.PNG"),
     ],

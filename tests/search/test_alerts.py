@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from limner.alert_reports import AlertReport
 from limner.errors import DataError, SettingsError, StoreError
 from limner.search import alerts as module
 from limner.search.alerts import Alerting, save_alert
@@ -25,7 +26,6 @@ from limner.store.alerts import Alert, alerts_of, change_alerts
 from limner.store.backup import backup
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
-from limner.store_reports import AlertReport
 from tests.forked import started
 from tests.search.fake import FakeEncoder, calibration, unit
 from tests.search.test_places import made
@@ -182,7 +182,7 @@ def test_a_calibrated_model_goes_by_the_probability(store: StoreFiles, folder: P
     (hit,) = told.reports[0].hits
     answer = engine.answer(kept.request.replace(k=100))
     assert hit.probability == next(one.probability for one in answer.hits if one.id == hit.id)
-    assert told.reports[0].line(hit) == f"alert reds: a.png, probability {hit.probability:.2f}"
+    assert told.reports[0].lines(20) == [f"alert reds: a.png, probability {hit.probability:.2f}"]
 
 
 def test_one_that_fails_leaves_the_others_alone(store: StoreFiles, folder: Path) -> None:
@@ -204,7 +204,7 @@ def test_pictures_of_a_record_that_fails_are_told_later(store: StoreFiles, folde
     synced(store)
     told, faults = Told(), [OSError("disk full")]
 
-    def record(report: AlertReport) -> None:
+    def record(alert: Alert, report: AlertReport) -> None:
         if faults:
             raise faults.pop()
 
@@ -358,7 +358,7 @@ def test_damaged_alerts_are_an_error(store: StoreFiles, folder: Path) -> None:
     told = Told()
     Alerting(engine_of(store), told).look()
     assert [line.partition(": ")[2] for line in told.lines] == [
-        f"{store.folder}: its alerts are damaged; save them again; trying again"
+        f"{store.folder}: its alerts are damaged; put back a copy of the store; trying again"
     ]
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from limner.alert_reports import AlertReport
 from limner.search import hooks as module
 from limner.search.alerts import Alerting
 from limner.search.hooks import post
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
-from limner.store_reports import AlertReport
 from tests.search.test_alerts import Told, engine_of, folder, paint, saved, store, synced
 from tests.search.test_watch import until
 

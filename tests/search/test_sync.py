@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from limner.errors import SettingsError
+from limner.errors import SettingsError, StoreError
 from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.index import index_pictures
@@ -363,6 +363,25 @@ def test_folders_are_forgotten_with_what_was_in_them(store: StoreFiles, folder: 
     assert b"of ann" not in b"".join(path.read_bytes() for path in (tmp_path / "store").iterdir())
 
 
+@pytest.mark.parametrize("step", ["leave_folders", "secrets.token_hex"])
+def test_an_erasure_that_was_killed_forgets_the_folder_when_it_is_called_again(
+    step: str, store: StoreFiles, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = draw(tmp_path / "pictures of ann" / "1.png", 70)
+    index_pictures(FakeEncoder(), store, [file.parent], metadata={str(file): {"identity": "ann b"}})
+
+    def killed(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"limner.store.erase.{step}", killed)
+        with pytest.raises(KeyboardInterrupt):
+            erase(store, identity="ann b")
+    erase(store, identity="ann b")
+    assert [one.path for one in folders_of(store)] == [str(folder)]
+    assert str(file) not in store.entries()
+
+
 def test_a_damaged_list_is_told(store: StoreFiles) -> None:
     text = str(store.rows.text(TEXT))
     for damaged in (text.replace("pictures", "picturez"), "{}", "no JSON", "[1]"):
@@ -387,3 +406,22 @@ def test_a_folder_without_rights_says_nothing(
     for name in ("stat", "scandir", "listdir"):
         monkeypatch.setattr(os, name, partial(ask, getattr(os, name)))
     assert synced(store)[0].gone == ()
+
+
+def test_no_other_process_brings_back_what_is_being_erased(
+    store: StoreFiles, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = next(iter(store.entries().values()))
+    content = Path(before.path).read_bytes()
+    Path(before.path).unlink()
+    other = StoreFiles.open(store.folder)
+
+    def late(files: StoreFiles, keys: list[str]) -> None:
+        put(Path(before.path), content)
+        with pytest.raises(StoreError, match="another process"):
+            index_pictures(FakeEncoder(), other, [folder])
+        erase(files, keys)
+
+    monkeypatch.setattr("limner.search.sync.erase", late)
+    assert sync(FakeEncoder(), store, SyncSettings(yes=True, kept_days=0)).erased == 1
+    assert before.path not in store.entries()

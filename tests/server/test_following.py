@@ -65,8 +65,8 @@ def test_new_files_are_found_and_deleted_ones_are_not(engine: Engine, folder: Pa
         (folder / "new.png").unlink()
         until(lambda: now().waiting == 1)
         assert client.get("/v1/items").json()["total"] == now().pictures == COUNT + 10
-        for path in (f"/v1/items/{key}", f"/v1/images/{key}"):
-            assert client.get(path).status_code == 404
+        for kind in ("items", "images", "thumbnails"):
+            assert client.get(f"/v1/{kind}/{key}").status_code == 404
         assert now() == Following(
             follows=True, pictures=COUNT + 10, done=now().done, total=now().total, waiting=1
         )

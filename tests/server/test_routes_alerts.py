@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import SecretStr
 
+from limner.alert_reports import AlertList
 from limner.client import Client
 from limner.errors import ServerError
 from limner.search.alerts import save_alert
@@ -22,7 +23,6 @@ from limner.store.alerts import Alert, alerts_of
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.folders import Folder, follow_folders
-from limner.store_reports import AlertList
 from tests.search.fake import draw
 from tests.server.running import running
 from tests.server.serving import COUNT, HOME, problem

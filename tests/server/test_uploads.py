@@ -73,6 +73,7 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from limner.search.engine import Engine
+from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.uploads import Uploads
 from limner.server import uploads
@@ -85,14 +86,17 @@ store, folder, kind, argument = sys.argv[1:]
 changes = uploads.Changes(Engine(StoreFiles.open(store), FakeEncoder()), Path(folder))
 if kind == "before the rename":
     # the picture's file, not the mark that is written before it
-    adding = Path(folder) / ".adding"
-    os.fsync = lambda handle: adding.exists() and adding.stat().st_ino == os.fstat(handle).st_ino and end()
+    both = [Path(folder) / name for name in (".changing", ".adding")]
+    os.fsync = lambda handle: all(path.exists() for path in both) and end()
 elif kind == "before the row":
     uploads.index_pictures = end
 elif kind == "before the file goes":
     StoreFiles.delete = lambda *given, real=StoreFiles.delete: real(*given) and end()
 elif kind == "before the row goes":
     StoreFiles.delete = end
+elif kind == "before the erased file goes":
+    Uploads.remove_leftovers = end
+    erase(changes.engine.files, argument, uploads=folder)
 if "goes" in kind:
     changes.delete(argument)
 else:
@@ -101,7 +105,11 @@ else:
 
 
 @pytest.mark.parametrize(
-    "kind", ["before the rename", "before the row", "before the file goes", "before the row goes"]
+    "kind",
+    [
+        *("before the rename", "before the row", "before the file goes", "before the row goes"),
+        "before the erased file goes",
+    ],
 )
 def test_a_killed_change_leaves_no_picture(kind: str, engine: Engine, tmp_path: Path) -> None:
     """Whoever comes next removes it: the next start, the next change, or an erasure."""
@@ -157,6 +165,19 @@ def test_an_upload_takes_nothing_from_a_picture_whose_disk_is_away(engine: Engin
     (tmp_path / "uploads").rename(tmp_path / "moved")
     index_pictures(engine.encoder, engine.files, [tmp_path / "moved"])
     assert engine.files.entries()[str(tmp_path / "moved" / Path(added.path).name)].id == added.id
+
+
+def test_a_folder_of_uploads_by_a_link_holds_the_same_pictures(engine: Engine, tmp_path: Path) -> None:
+    """Else one picture had two rows, and a deletion of one took the file of the other."""
+    (tmp_path / "uploads").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "uploads")
+    content = draw(tmp_path / "a.png", 99).read_bytes()
+    first = Changes(engine, tmp_path / "link").add(content, "a.png", {"identity": "ann"})
+    changes = Changes(engine, tmp_path / "uploads")
+    again = changes.add(content, "b.png", {})
+    assert (again.id, again.identity, len(engine.files)) == (first.id, "ann", COUNT + 1)
+    changes.delete(first.id)
+    assert (len(engine.files), added_to(tmp_path / "uploads")) == (COUNT, [])
 
 
 def test_a_change_while_the_store_is_away_leaves_nothing(engine: Engine, tmp_path: Path) -> None:

@@ -126,7 +126,11 @@ WHOLE = [
 ]
 
 
+ADDED_BETWEEN = [("add", [0, 1], 0), ("commit",), ("scrub",), ("add", [2], 0), ("commit",), ("scrub",)]
+
+
 @example(steps=WHOLE)
+@example(steps=ADDED_BETWEEN)
 @settings(max_examples=25)
 @given(steps=st.lists(STEPS, max_size=14))
 def test_both_engines_hold_the_same(

@@ -58,7 +58,7 @@ def test_the_mark_of_a_change_outlives_a_power_cut(tmp_path: Path, monkeypatch: 
     uploads = Uploads.claim(folder, files)
     flushed: list[int] = []
     monkeypatch.setattr("os.fsync", lambda handle: flushed.append(os.fstat(handle).st_ino))
-    with uploads.changing(str(folder / "new.png"), files):
+    with uploads.changing([f"{folder}/{64 * '0'}.png"], files):
         # first its bytes and then its name, both before anything is changed
         assert flushed == [(folder / ".changing").stat().st_ino, folder.stat().st_ino]
 
