@@ -16,7 +16,6 @@ from limner.store_reports import SyncReport
 if TYPE_CHECKING:
     from limner.search.store import Store
     from limner.search.sync import SyncSettings
-    from limner.store.alerts import Alert
 
 app = group("Watch.")
 
@@ -113,17 +112,25 @@ def watch_command(
 
     An alert is kept in the store, until `limner store alerts --delete NAME`.
     """
-    from limner.search.alerts import Alerting
+    from limner.search.alerts import Alerting, save_alert
     from limner.search.sync import SyncSettings
     from limner.search.watch import expect_watchfiles, watch
+    from limner.store.alerts import Alert
 
     expect_watchfiles()
     how = SyncSettings(kept_days=kept_days, batch_size=batch)
-    given = {"at_least": at_least, "where": where or [], "hook": hook}
-    made = None if alert is None else _alert(alert, {**given, "send_picture": send_picture, "notify": notify})
+    made = None
+    if alert is not None:
+        # before the model is loaded
+        given = {"name": alert[0], "text": alert[1], "at_least": at_least, "where": where or []}
+        made = Alert.parse({**given, "hook": hook, "send_picture": send_picture, "notify": notify})
     opened = _opened(store, cpu)
     if made is not None:
-        _save(opened, made)
+        kept, fits = save_alert(opened.engine, made)
+        err.print(
+            f"alert {kept.name} is saved: it tells of new pictures with a {kept.by} of at least {kept.at_least:g}, "
+            f"which {fits:,} of {counted(len(opened), 'pictures')} have"
+        )
     report = _synced(opened, how)
     if as_json():
         emit(report, lines=True)
@@ -132,23 +139,6 @@ def watch_command(
         watch(opened.engine.encoder, opened.files, tell_line, how, every=every, after=alerting.look)
     finally:
         alerting.close()
-
-
-def _alert(typed: tuple[str, str], values: dict[str, Any]) -> "Alert":
-    from limner.store.alerts import Alert
-
-    # before the model is loaded
-    return Alert.parse({"name": typed[0], "text": typed[1], **values})
-
-
-def _save(opened: "Store", made: "Alert") -> None:
-    from limner.search.alerts import save_alert
-
-    kept, fits = save_alert(opened.engine, made)
-    err.print(
-        f"alert {kept.name} is saved: it tells of new pictures with a {kept.by} of at least {kept.at_least:g}, which "
-        f"{fits:,} of {counted(len(opened), 'pictures')} have"
-    )
 
 
 def alerts_command(

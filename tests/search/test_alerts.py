@@ -26,6 +26,7 @@ from limner.store.alerts import Alert, alerts_of, change_alerts
 from limner.store.backup import backup
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
+from limner.store.manifest import texts_of
 from tests.forked import started
 from tests.search.fake import FakeEncoder, calibration, unit
 from tests.search.test_places import made
@@ -283,6 +284,29 @@ def test_a_copy_that_is_put_back(store: StoreFiles, folder: Path, tmp_path: Path
     synced(StoreFiles.open(store.folder))
     alerting.look()
     assert told.names == [("reds", "a.png"), ("reds", "b.png")]
+
+
+def test_a_store_of_lancedb(store: StoreFiles, folder: Path, tmp_path: Path) -> None:
+    """As on an object storage: numbers grow over erasures there, too."""
+    pytest.importorskip("lancedb")
+    from limner.store.lance_rows import LanceRows
+
+    place = tmp_path / "lance"
+    place.mkdir()
+    lance = StoreFiles(place, LanceRows.create(place, texts_of(store.manifest)))
+    engine = Engine(lance, Colours())
+    index_pictures(Colours(), lance, [folder])
+    save_alert(engine, Alert(name="reds", text="red", at_least=0.9))
+    told = Told()
+    alerting = Alerting(engine, told)
+    for number in range(2):
+        paint(folder / f"new-{number}.png", "red", 100 + number)
+        sync(Colours(), lance, SyncSettings(yes=True))
+        alerting.look()
+        erase(lance, paths=folder / f"new-{number}.png")
+        (folder / f"new-{number}.png").unlink()
+    assert told.names == [("reds", "new-0.png"), ("reds", "new-1.png")]
+    assert alerts_of(StoreFiles(place, LanceRows.open(place)))["reds"].seen > 12
 
 
 def test_an_erasure_leaves_no_name_in_alerts(store: StoreFiles, folder: Path) -> None:
