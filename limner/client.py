@@ -15,7 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from urllib.parse import quote
 
+from limner.alert_reports import AlertList, SavedAlert
 from limner.errors import ServerError, SettingsError, install_hint
 from limner.requests import (
     SearchArguments,
@@ -117,7 +119,7 @@ class Client:
 
     def search(self, text: str | None = None, **options: Unpack[SearchArguments]) -> Answer:
         """Find the pictures that fit best: see `limner.search.store.Store.search`."""
-        return self._search(SearchRequest.parse({"text": text, **options}))
+        return self._patiently(SearchRequest.parse({"text": text, **options}), 0.0)
 
     def search_many(
         self, queries: str | Iterable[str | Mapping[str, Any]], **options: Unpack[SearchOptions]
@@ -135,16 +137,13 @@ class Client:
             # after an error the queries that have not begun need not be sent
             threads.shutdown(cancel_futures=True)
 
-    def _search(self, request: SearchRequest) -> Answer:
-        return self._read(self._ask("POST", "/v1/search", _body(request), reads=True), Answer.read)
-
-    def _patiently(self, request: SearchRequest) -> Answer:
-        """Search, and try again while the server answers 429, for as long as any request may take."""
+    def _patiently(self, request: SearchRequest, seconds: float | None = None) -> Answer:
+        """Search, and try again while the server answers 429, for so many seconds; None = as any request may take."""
         # monotonic: a clock that is set would make it wait for ever or not at all
-        until = time.monotonic() + self._seconds
+        until = time.monotonic() + (self._seconds if seconds is None else seconds)
         while True:
             try:
-                return self._search(request)
+                return self._read(self._ask("POST", "/v1/search", _body(request), reads=True), Answer.read)
             except ServerError as error:
                 # only 429, which says when to come again: a 503 may be a store that is broken
                 if error.status != 429 or time.monotonic() + error.retry_after > until:
@@ -224,6 +223,19 @@ class Client:
         }
         return self._read(self._ask("POST", "/v1/erase", body, patient=True), ErasureReport.read)
 
+    def alerts(self) -> AlertList:
+        """List the alerts of the store, with the last pictures that each has found since the server began."""
+        return self._read(self._ask("GET", "/v1/alerts"), AlertList.read)
+
+    def save_alert(self, name: str, text: str, *, at_least: float, where: Where = ()) -> SavedAlert:
+        """Save an alert, if the server follows folders and allows it: it finds pictures that come from now on."""
+        body = {"name": name, "text": text, "at_least": at_least, "where": where_strings(where)}
+        return self._read(self._ask("POST", "/v1/alerts", body), SavedAlert.read)
+
+    def delete_alert(self, name: str) -> None:
+        """Take an alert away, if the server allows it."""
+        self._ask("DELETE", f"/v1/alerts/{quote(name, safe='')}")
+
     def image(self, id: str) -> bytes:
         """Fetch a picture as JPEG or PNG, without metadata, or its file if the server keeps metadata."""
         return self._ask("GET", f"/v1/images/{_key(id)}").content
@@ -260,8 +272,8 @@ class Client:
         # the other limits stay: only the answer may take as long as it needs
         timeout = httpx.Timeout(self._seconds, read=None if patient else self._seconds)
         try:
-            answer = self._answer(
-                *(method, path, reads or method == "GET"),
+            answer = _sent(
+                *(self._http, method, path, reads or method == "GET"),
                 json=body,
                 params=None if query is None else dict(query),
                 timeout=timeout,
@@ -281,18 +293,6 @@ class Client:
             raise ServerError(f"{self.url}: {_said(answer)}", answer.status_code, seconds)
         return answer
 
-    def _answer(self, method: str, path: str, reads: bool, **request: Any) -> "httpx.Response":
-        import httpx
-
-        try:
-            return self._http.request(method, path, **request)
-        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-            # a server may close a connection that waits while the next request is on its way: what changes nothing is
-            # sent again, once
-            if not reads:
-                raise
-            return self._http.request(method, path, **request)
-
     def _read(self, answer: "httpx.Response", made: Callable[[Any], T]) -> T:
         """Convert an answer's JSON with `made`. Raises `ServerError` for one that is not limner's."""
         try:
@@ -301,6 +301,19 @@ class Client:
         except (ValueError, LookupError, TypeError, AttributeError):
             message = "its answer is not that of a limner server; is this the right address?"
             raise ServerError(f"{self.url}: {message}", answer.status_code) from None
+
+
+def _sent(http: "httpx.Client", method: str, path: str, reads: bool, **request: Any) -> "httpx.Response":
+    import httpx
+
+    try:
+        return http.request(method, path, **request)
+    except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+        # a server may close a connection that waits while the next request is on its way: what changes nothing is
+        # sent again, once
+        if not reads:
+            raise
+        return http.request(method, path, **request)
 
 
 def _said(answer: "httpx.Response") -> str:

@@ -335,6 +335,9 @@ class ErasureReport(ResponseModel):
     """Keys of sentences that stay, and whose text holds an identity that no picture has any more; they can be erased
     by these keys. Over HTTP empty without the right `search`."""
 
+    alerts: int = Field(default=0, exclude_if=operator.not_)
+    """Alerts that named an identity or a file of these, and were taken away. Over HTTP 0 without the right `search`."""
+
     audit_lines: int | None
     """Lines of the audit log from which something was removed; null if none was named."""
 
@@ -366,7 +369,9 @@ class ErasureReport(ResponseModel):
 
     def without_clues(self) -> "ErasureReport":
         """The report without what it tells of pictures that were not erased."""
-        return self.model_copy(update={"unmet": (), "similar": (), "naming": (), "traces": _NO_TRACES})
+        return self.model_copy(
+            update={"unmet": (), "similar": (), "naming": (), "alerts": 0, "traces": _NO_TRACES}
+        )
 
     @classmethod
     def planned(cls, **said: Any) -> "ErasureReport":

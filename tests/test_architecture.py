@@ -20,7 +20,7 @@ LAYERS: list[set[str]] = [
     {"documented", "durable", "plugins", "tables", "text_files", "names"},
     {"settings", "query_text"},
     {"wire"},
-    {"store_reports", "judgements", "conditions"},
+    {"store_reports", "alert_reports", "judgements", "conditions"},
     {"requests"},
     {"data"},
     {"models", "losses", "evaluation", "people"},

@@ -28,7 +28,7 @@ _SECTIONS = {
         "index-sentences": "Add sentences to a store, for searches by a picture.",
         "search": "Find the pictures of a store by a description, by a picture, or by both.",
         "explain": "Show what the score of a picture for a description does without each of its phrases.",
-        "watch": "Keep a store what its folders are, until Ctrl-C.",
+        "watch": "Keep a store what its folders are, until Ctrl-C, and tell of new pictures that fit its alerts.",
         "serve": "Serve a store's search page and API until Ctrl-C.",
         "mcp": "Let agents search a store, over standard input and output; they can look and change nothing.",
         "site": "Write a store as a folder of files that any web host serves and that searches itself in the browser.",

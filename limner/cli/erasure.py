@@ -64,6 +64,8 @@ def print_erasure(store: object, report: ErasureReport) -> None:
         out.print(f"{traces.model} stand in the files of the store's model, which stay as they are")
     for one in report.found:
         out.print(f"left in {one.file}: {one.kind} ({one.count})")
+    if report.alerts:
+        out.print(f"{counted(report.alerts, 'alerts')} that named these taken away")
     if report.learnt:
         out.print(
             f"the store's model has learnt from {report.learnt} of these pictures: its weights, and eight bytes of the "

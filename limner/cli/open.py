@@ -145,7 +145,8 @@ def _serve(opened: "Store", listening: socket.socket, *, browser: bool) -> None:
     from limner.server.reloading import Reloading
 
     chosen = ServeSettings(store=str(opened.files.folder), watch=True)
-    settings = chosen.server_settings()
+    # the one who opens it is the one who is told
+    settings = chosen.server_settings().replace(alerts=True)
     served = Served(store=str(opened.files.folder), pictures=len(opened), url=url_of(listening))
     app = create_app(opened, settings, told=tell_line)
     serving = Reloading(app, lambda: lambda: create_app(opened, settings, told=tell_line))

@@ -14,7 +14,7 @@ from limner.cli.contract import command, group
 from limner.cli.duplicates import duplicates_command
 from limner.cli.erasure import held, print_erasure, print_unknown
 from limner.cli.options import Cpu, StoreFolder, device
-from limner.cli.watch import sync_command, waits
+from limner.cli.watch import alerts_command, sync_command, waits
 from limner.counted import counted
 from limner.errors import DataError, SettingsError
 from limner.names import Spelling
@@ -41,6 +41,7 @@ app = group("List, delete, erase, verify, back up, export, repair and compact th
 
 
 command(app, "sync")(sync_command)
+command(app, "alerts")(alerts_command)
 command(app, "duplicates")(duplicates_command)
 
 

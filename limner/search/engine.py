@@ -257,7 +257,7 @@ class Engine:
             # whoever has marked an image has seen it; what is left is what there is to look at
             marked = [snapshot.expect_row(key) for key in (*query.right, *query.wrong)]
             rows = without(rows, [*own, *marked])
-            matched = self._matched(query, snapshot)
+            matched = self.matched(query, snapshot)
             if matched is not None and matched.holding is not None:
                 rows = np.intersect1d(rows, matched.holding)
             count = len(rows) if first == "all" else min(first, len(rows))
@@ -351,7 +351,7 @@ class Engine:
             reference=reference,
         )
 
-    def _matched(self, query: SearchRequest, snapshot: Snapshot) -> Matched | None:
+    def matched(self, query: SearchRequest, snapshot: Snapshot) -> Matched | None:
         """Find pictures by the words of a query; None where only vectors answer."""
         if not self._reads_words(query):
             return None

@@ -69,10 +69,12 @@ def watch(
     every: float = 600.0,
     stop: threading.Event | None = None,
     progress: Callable[[int, int], None] | None = None,
+    after: Callable[[], None] = lambda: None,
 ) -> None:
     """Keep a store what its folders are until `stop` is set.
 
     All folders are looked through `every` so many seconds; `how` and `progress` are those of `limner.search.sync.sync`.
+    `after` is called about once a second, after each look, too.
     A store that another process writes, or whose disk is away, is waited for. Raises `SettingsError` without watchfiles
     or for a store that follows no folder, `StoreError` for one that is damaged or of another model.
     """
@@ -88,6 +90,7 @@ def watch(
         # the system tells from before the first look: what changes meanwhile is looked at again
         for changed in _changes(list(there), files, stop, rounds.unheard):
             rounds.take(changed, stop)
+            after()
             # one that was away is back, another disk lies in its place, or there is one more
             if rounds.folders() != folders or _identities(folders) != there:
                 break

@@ -13,6 +13,7 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from limner.alert_reports import AlertReport
 from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.search.store_info import store_info
@@ -30,6 +31,7 @@ from limner.server.pictures import Decoding
 from limner.server.problems import Fault, declared, expect_known, install_handlers, problem_schema
 from limner.server.request_log import RequestLog
 from limner.server.routes import Routes, Ruled, Rules
+from limner.server.routes_alerts import alert_routes
 from limner.server.routes_embeddings import embedding_routes
 from limner.server.routes_export import export_routes
 from limner.server.routes_items import item_routes
@@ -50,7 +52,7 @@ def create_app(
     store: Store,
     settings: ServerSettings | None = None,
     *,
-    told: Callable[[SyncReport | str], None] | None = None,
+    told: Callable[[SyncReport | AlertReport | str], None] | None = None,
 ) -> FastAPI:
     """Make the app that serves a store, by itself or mounted in another app.
 
@@ -58,7 +60,8 @@ def create_app(
     limits and audit log are its own. The lifespan of a mounted app does not run: call `app.state.turn_away()` when
     the other app ends, or let its threads, which are daemons, end with the process.
 
-    With `settings.watch`, `told` is called with what was done, and with a line for what went wrong.
+    With `settings.watch`, `told` is called with what was done, with what alerts have found, and with a line for what
+    went wrong.
 
     Raises `SettingsError` for an uploads folder or audit log that cannot be written, and for a file of tokens that
     cannot be read.
@@ -78,7 +81,12 @@ def create_app(
     decoding = Decoding(on_seconds=partial(counters.stage, "decode"))
     changes = Changes(engine, settings.uploads)
     health = Health(engine, worker, settings)
-    follower = Follower(engine, settings.kept_days, told) if settings.watch else None
+    audit = None
+    if settings.audit is not None:
+        audit = AuditLog(settings.audit, days=settings.audit_days, fsync=settings.audit_fsync)
+    follower = None
+    if settings.watch:
+        follower = Follower(engine, settings.kept_days, told, worker=worker, audit=audit)
     counters.follow(
         pictures=lambda: health.pictures,
         changed_at=lambda: health.changed_at,
@@ -91,9 +99,6 @@ def create_app(
     )
     needs_token = settings.token is not None or settings.tokens is not None
     tokens = Tokens(settings.token, settings.tokens) if needs_token else None
-    audit = None
-    if settings.audit is not None:
-        audit = AuditLog(settings.audit, days=settings.audit_days, fsync=settings.audit_fsync)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -168,6 +173,7 @@ def create_app(
         item_routes(engine, worker, changes, settings),
         _server_routes(engine, health, counters, settings),
         following_routes(follower, paths=settings.show_paths),
+        alert_routes(engine, worker, follower, settings),
     )
     # FastAPI's own: the description, and a page of it that loads its parts from elsewhere
     for route in app.routes:

@@ -70,7 +70,7 @@ class ServeSettings(Settings):
     """Run folder of the model, if it has moved; or an export of it, which needs no torch."""
 
     allow_changes: bool = False
-    """Let clients delete pictures, and add them with --uploads."""
+    """Let clients delete pictures, add them with --uploads, and save alerts with --watch."""
 
     uploads: Path | None = None
     """Folder for pictures that clients add; made if it is not there."""
@@ -213,6 +213,7 @@ class ServeSettings(Settings):
                 # without a token, only this machine's names: a foreign page may point its own here (DNS rebinding)
                 "hosts": () if self.needs_token else (*LOCAL, self.host),
                 "changes": self.allow_changes,
+                "alerts": self.allow_changes,
                 "show_paths": self._own_machine if self.show_paths is None else self.show_paths,
                 "root_path": self.root_path.rstrip("/"),
                 "max_body": self.max_body * 2**20,

@@ -3,22 +3,36 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 
 from fastapi import APIRouter
 
+from limner.alert_reports import AlertHit, AlertReport
+from limner.counted import counted
 from limner.errors import LimnerError
+from limner.search.alerts import Alerting
 from limner.search.engine import Engine
 from limner.search.sync import SyncSettings, expect_folders
 from limner.search.watch import expect_watchfiles, watch
+from limner.server.audit import AuditLog
+from limner.server.batching import Worker
 from limner.server.problems import declared
 from limner.server.routes import Rules
+from limner.store.alerts import Alert
+from limner.store.contents import chunks
 from limner.store.files import StoreFiles
 from limner.store_reports import SyncReport
 from limner.wire import ResponseModel
 
 _PART = 256
 """Files after which what was indexed is found, and others may change the store; fewer at first."""
+
+_RECORDED = 1000
+"""Largest number of pictures in one line of the audit log."""
+
+_SHOWN = 20
+"""Pictures of an alert that a server remembers."""
 
 _BATCH = 16
 """Pictures that are encoded together: a query is embedded beside them."""
@@ -45,6 +59,8 @@ class Following(ResponseModel):
     """Pictures that are out of the search because their files are gone."""
     skipped: int = 0
     """Files that cannot be read."""
+    found: int = 0
+    """Pictures that alerts have found since this server began."""
     away: int = 0
     """Folders that seem to be away; their pictures stay."""
     away_folders: tuple[str, ...] = ()
@@ -62,11 +78,16 @@ class Follower:
         self,
         engine: Engine,
         kept_days: float,
-        told: Callable[[SyncReport | str], None] | None = None,
+        told: Callable[[SyncReport | AlertReport | str], None] | None = None,
+        *,
+        worker: Worker,
+        audit: AuditLog | None = None,
     ) -> None:
         expect_watchfiles()
         expect_folders(engine.files)
-        self._engine, self._told = engine, told
+        self._engine, self._told, self._worker, self._audit = engine, told, worker, audit
+        # of each alert how many it has found, and the last of them
+        self._found: dict[str, tuple[int, tuple[AlertHit, ...]]] = {}
         self._how = SyncSettings(kept_days=kept_days, batch_size=_BATCH, part=_PART)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="limner-follower", daemon=True)
@@ -106,6 +127,7 @@ class Follower:
             seconds_left=None if not rate else (total - done) / rate,
             waiting=self._report.waiting,
             skipped=len(self._report.skipped),
+            found=sum(count for count, _ in [*self._found.values()]),
             away=self.away,
             away_folders=tuple(folder for folder, _ in self._report.away) if paths else (),
             doubted=self.doubted,
@@ -116,13 +138,59 @@ class Follower:
         try:
             # a handle of its own: searches go on by the server's
             files = StoreFiles.open(self._engine.files.folder)
-            watch(self._engine.encoder, files, self._take, self._how, stop=self._stop, progress=self._count)
+            engine = Engine(files, self._engine.encoder, self._engine.calibration)
+            alerting = Alerting(
+                engine,
+                self._take_alert,
+                partial(self._record, files),
+                lambda make: self._worker.call(make).result(),
+            )
+            try:
+                watch(
+                    *(engine.encoder, files, self._take, self._how),
+                    stop=self._stop,
+                    progress=self._count,
+                    after=alerting.look,
+                )
+            finally:
+                alerting.close()
         except LimnerError as error:
             self._take(str(error))
         except Exception:
             # a bug: searches go on, and the page says that the folders are not followed
             self._trouble = True
             log.exception("following the folders has ended")
+
+    def found(self, name: str) -> tuple[int, tuple[AlertHit, ...]]:
+        """How many pictures an alert has found since the start, and the last of them."""
+        return self._found.get(name, (0, ()))
+
+    def forget(self, name: str) -> None:
+        """Forget what an alert has found, which was taken away."""
+        self._found.pop(name, None)
+
+    def _record(self, files: StoreFiles, alert: Alert, report: AlertReport) -> None:
+        if self._audit is None:
+            return
+        for some in chunks(report.hits, _RECORDED):
+            keys = [hit.id for hit in some]
+            asked = {"text": alert.text, "where": list(alert.where)}
+            line = {"who": None, "client": None, "request": "alert-found", **asked}
+            self._audit.append(
+                {**line, "status": 200, "found": keys, "count": len(keys)},
+                lambda named: set(named) - held_by(files, named),
+            )
+
+    def _take_alert(self, told: AlertReport | str) -> None:
+        if isinstance(told, AlertReport):
+            count, hits = self.found(told.alert)
+            self._found[told.alert] = count + len(told.hits), (*told.hits, *hits)[:_SHOWN]
+            # without its name, which may describe a person
+            log.info("an alert has found %s", counted(len(told.hits), "pictures"))
+        else:
+            log.warning("%s", told)
+        if self._told is not None:
+            self._told(told)
 
     def _count(self, done: int, total: int) -> None:
         if done < self._done or not self._done:
@@ -143,6 +211,12 @@ class Follower:
             log.warning("following its folders: %s", told)
         if self._told is not None:
             self._told(told)
+
+
+def held_by(files: StoreFiles, keys: Collection[str]) -> set[str]:
+    """Those of some keys whose pictures a search finds."""
+    rows = files.read(lambda reading: list(reading.pictures([*keys])))
+    return {row.id for row in rows if row.gone is None}
 
 
 class StoppedError(LimnerError):

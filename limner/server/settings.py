@@ -44,6 +44,9 @@ class ServerSettings(Settings):
     kept_days: float = Field(default=30.0, ge=0)
     """Days after which the picture of a deleted file is erased, with `watch`."""
 
+    alerts: bool = False
+    """True: clients may save alerts and take them away, with `watch`."""
+
     show_paths: bool = False
     """True: answers and exports have the paths of pictures, and conditions may ask for them."""
 

@@ -123,7 +123,7 @@ def chosen_by(
         asked.append(("identity", identity))
     unknown = sorted(keys.difference((row.id for row in rows), (id for id, *_ in sentences)))
     unknown += _without_rows(wanted, [*own_paths, *described])
-    identities = [*([] if identity is None else [identity]), *_identities(conditions)]
+    identities = [*([] if identity is None else [identity]), *identities_in(conditions.values())]
     stay = {same_name(row.identity or "") for row, gone in zip(rows, named.tolist(), strict=True) if not gone}
     names = {image.identity for image in images if image.identity}.union(identities)
     names = {name for name in names if same_name(name) not in stay}
@@ -140,7 +140,7 @@ def chosen_by(
         ),
         sum(path not in held for _, path, _ in kept),
         tuple(sorted(names)),
-        tuple(_naming(names, [(id, text) for id, _, text in kept])),
+        tuple(naming(names, [(id, text) for id, _, text in kept])),
     )
 
 
@@ -207,7 +207,7 @@ def _look(name: str) -> str:
     return "".join(sign for sign in _alike(name) if unicodedata.category(sign) not in unseen)
 
 
-def _naming(names: set[str], sentences: Iterable[tuple[str, str]]) -> Iterator[str]:
+def naming(names: set[str], sentences: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Keys of sentences that hold a name, word for word, in any case."""
     # a short number is no name: "2 bags" tells nothing of the identity 2
     told = (name for name in names if len(name) >= SHORTEST or any(map(str.isalpha, name)))
@@ -228,8 +228,9 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\w+", text))
 
 
-def _identities(conditions: dict[str, Condition]) -> list[str]:
-    equal = [one for one in conditions.values() if (one.name, one.operator) == ("identity", "=")]
+def identities_in(conditions: Iterable[Condition]) -> list[str]:
+    """The identities that conditions ask for by `=`."""
+    equal = [one for one in conditions if (one.name, one.operator) == ("identity", "=")]
     return [bound.text for one in equal for bound in one.values]
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from limner.counted import counted
 from limner.durable import sync
 from limner.errors import CheckpointError, StoreError, UnfinishedErasureError
+from limner.store.alerts import leave_alerts
 from limner.store.contents import chunks
 from limner.store.entry import PictureRow, further_paths
 from limner.store.erasable import Erasable, chosen_by
@@ -104,6 +105,9 @@ def erase(
         # before the rows go: killed in between, the same call still knows whose folders and lines these are. Servers
         # wait for the log until the rows have gone, or they would add lines of what they have found until then
         leave_folders(files, wanted, chosen.images if by_name else [])
+        alerts = leave_alerts(
+            files, chosen.names, {*wanted, *(path for one in chosen.images for path in one.paths)}
+        )
         with _removing(chosen, added, files):
             with _forgotten(chosen, audit) as lines:
                 with files.changing() as writer:
@@ -142,6 +146,7 @@ def erase(
             unmet=chosen.unmet,
             similar=chosen.similar,
             naming=chosen.naming,
+            alerts=alerts,
             audit_lines=lines,
             learnt=_learnt(files, chosen),
             traced=traced,

@@ -187,6 +187,7 @@ def toys_of(
         "store export": [own, tmp_path / "exported.parquet", "--to", "parquet"],
         "store recall": [own],
         "store sync": [own, "--cpu"],
+        "store alerts": [own],
         "store compact": [own],
         "store erase": [own, "--yes"],
         "store delete": [own, picture],

@@ -1,6 +1,7 @@
 """Close rows are all found, and one picture is told from another by a small grey copy."""
 
 import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def saved(image: Image.Image, form: str, **options: Any) -> Image.Image:
     return Image.open(file)
 
 
-VARIANTS = {
+VARIANTS: dict[str, Callable[[Image.Image], Image.Image]] = {
     "half": lambda image: saved(image.resize((160, 120)), "JPEG"),
     "a quarter": lambda image: saved(image.resize((80, 60)), "WEBP", quality=60),
     "poor": lambda image: saved(image, "JPEG", quality=25),

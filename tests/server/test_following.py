@@ -249,6 +249,10 @@ def _searched(tmp_path: Path, count: int, *arguments: object) -> Path:
         with Client(served["url"]) as client:
             until(lambda: client.info().pictures == count, lambda: log.read_text())
             assert client.search("a red square").hits
+            # of whom it is, it may be told
+            assert client.alerts().may_change
+            client.save_alert("red", "a red square", at_least=0.5)
+            client.delete_alert("red")
         process.terminate()
         process.join(LONG)
         assert process.exitcode == 0, log.read_text()

@@ -19,8 +19,9 @@ from limner.server.app import create_app
 from limner.server.audit import verify
 from limner.server.routes import Routes, Rules
 from limner.server.settings import ServerSettings
+from limner.store.folders import Folder, follow_folders
 from tests.search.fake import draw
-from tests.server.serving import base64_of
+from tests.server.serving import HOME, base64_of
 
 DOCS = Path(limner.__file__).parents[1] / "docs"
 
@@ -133,8 +134,9 @@ def test_what_changes_the_store_is_known_before_it_is_routed(engine: Engine, roo
 
 def test_what_is_audited_leaves_a_line_and_nothing_else_does(engine: Engine, tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
-    settings = ServerSettings(audit=file, docs=True, changes=True, uploads=tmp_path / "uploads", rate=0)
-    app = create_app(Store(engine), settings)
+    allowed = {"changes": True, "uploads": tmp_path / "uploads", "watch": True, "alerts": True}
+    follow_folders(engine.files, [Folder(str(tmp_path / HOME))])
+    app = create_app(Store(engine), ServerSettings(audit=file, docs=True, rate=0, **allowed))
     declared: dict[str, Rules] = app.state.routes.declared
     client = TestClient(app, raise_server_exceptions=False)
     key = client.get("/v1/items").json()["items"][0]["id"]
@@ -146,6 +148,7 @@ def test_what_is_audited_leaves_a_line_and_nothing_else_does(engine: Engine, tmp
             "json": {"form": "csv", "searches": [{"text": "a", "pictures": [{"id": key, "mark": "right"}]}]}
         },
         "POST /v1/erase": {"json": {}},
+        "POST /v1/alerts": {"json": {"name": "app.js", "text": "a", "at_least": 1.0}},
         "POST /v1/items": {
             "json": {"name": "a.png", "image": base64_of(draw(tmp_path / "a.png", 99)), "metadata": {"a": 1}}
         },
@@ -164,7 +167,7 @@ def test_what_is_audited_leaves_a_line_and_nothing_else_does(engine: Engine, tmp
             # who, what, when, how many
             assert (lines[-1]["who"], lines[-1]["client"]) == (None, "testclient")
             assert lines[-1]["status"] == answer.status_code
-            assert lines[-1]["count"] >= (name not in ("sentences", "erase"))
+            assert lines[-1]["count"] >= (name not in ("sentences", "erase") and "alert" not in name)
             assert (lines[0].get("id") == key) == ("{id}" in path or name == "explain")
     assert verify(file).sound
 
@@ -181,7 +184,7 @@ def test_refused_requests_leave_a_line_too(engine: Engine, tmp_path: Path) -> No
         for headers, status, who in (({}, 401, None), (right, None, "--token-file")):
             before = len(file.read_text().splitlines())
             # an id that nothing has, or no body
-            answer = client.request(method, path.format(id="0" * 32), headers=headers)
+            answer = client.request(method, path.format(id="0" * 32, name="a"), headers=headers)
             (line,) = [json.loads(line) for line in file.read_text().splitlines()[before:]]
             assert (line["request"], line["status"], line["who"]) == (name, answer.status_code, who)
             assert status in (None, answer.status_code)

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import numpy as np
@@ -44,7 +45,7 @@ def of_picture(engine: Engine, content: bytes) -> np.ndarray:
 
 
 @pytest.mark.parametrize("given", ["a red coat", ["a red coat", "two men"], [{"text": "a red coat"}]])
-def test_texts_as_openai_clients_send_them(engine: Engine, client: httpx.Client, given: object) -> None:
+def test_texts_as_openai_clients_send_them(engine: Engine, client: httpx.Client, given: Any) -> None:
     body = {"model": "text-embedding-3-small", "input": given, "user": "me", "encoding_format": "base64"}
     found = client.post("/v1/embeddings", json=body, headers={"Authorization": "Bearer any"}).json()
     texts = (

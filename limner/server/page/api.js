@@ -120,6 +120,9 @@ async function problemOf(response) {
 const json = async (path, options) => (await answer(path, options)).json();
 
 export const info = (signal) => json("v1/info", { signal });
+export const alerts = () => json("v1/alerts");
+export const saveAlert = (body) => json("v1/alerts", { body });
+export const removeAlert = (name) => answer(`v1/alerts/${encodeURIComponent(name)}`, { method: "DELETE" });
 export const following = () => json("v1/following");
 export const search = (body, signal) => json("v1/search", { body, signal });
 export const sentences = (body, signal) => json("v1/sentences", { body, signal });

@@ -88,8 +88,7 @@ function go(changes, { replace = false } = {}) {
   // Another list begins at its beginning.
   if (!sameSearch(next, state)) Object.assign(next, { k: PART, at: "" });
   const looks = next.open === state.open && next.ranks === state.ranks;
-  if (sameSearch(next, state) && looks && shown)
-    return refresh({ again: !changes.open && !replace });
+  if (sameSearch(next, state) && looks && shown) return refresh({ again: !changes.open && !replace });
   writeAddress({ ...next, opened: next.open !== "" && (replace ? wasOpenedHere() : true) }, { replace });
   return refresh();
 }

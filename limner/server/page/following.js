@@ -1,5 +1,6 @@
 // A server that keeps its store what its folders are: how far it is, and what it leaves for somebody to decide.
 
+import { hideAlerts, showAlerts } from "./alerts.js";
 import { following } from "./api.js";
 import { storeChanged } from "./changes.js";
 import { byId, h } from "./elements.js";
@@ -10,13 +11,18 @@ const OFTEN = 2000; // ms between two questions while pictures are indexed
 const SELDOM = 15000;
 let known = null; // the store as the page knows it
 let last = null; // what was told last
+let found = null; // pictures that alerts had found when they were shown last
 let timer = null;
 document.addEventListener("visibilitychange", () => timer && !document.hidden && look());
 
 /** Begins to ask about a store; null = none may be asked about. */
 export function follow(store) {
   known = store;
-  if (!store) return;
+  found = null;
+  if (!store) {
+    hideAlerts();
+    return;
+  }
   store.follows = Boolean(last);
   if (!timer) look();
   else if (last) show(); // in the language of now
@@ -35,6 +41,8 @@ async function look() {
   last = now;
   known.follows = true;
   show();
+  if (now.found !== found) showAlerts();
+  found = now.found;
   timer = setTimeout(() => !document.hidden && look(), now.done < now.total ? OFTEN : SELDOM);
   if (now.pictures === known.pictures) return;
   const first = !known.pictures;

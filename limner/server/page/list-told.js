@@ -1,6 +1,7 @@
 // What the page tells about a list: how many results there are, and what can be done with it.
 
 import { isFiltered, keptPicture, lists } from "./address.js";
+import { offerAlert } from "./alerts.js";
 import { byId } from "./elements.js";
 import { follow } from "./following.js";
 import { t } from "./language.js";
@@ -34,11 +35,13 @@ export function sayList({ hits, matching, total, complete }, asked, body, store)
   // Not for groups, either: those have no rank of before.
   byId("ranks").hidden = !hits.some((hit) => hit.rank_before != null);
   byId("list-end").hidden = !complete || number <= PART;
+  offerAlert(asked, hits);
   byId("list-end").textContent = t(number > LAST_OFFSET ? "listMost" : "listEnd", { n: number });
 }
 
 export function hideList() {
   byId("status").textContent = "";
+  offerAlert(null);
   byId("terms").replaceChildren();
   for (const id of ["more", "list-end", "ranks", "embedding-order"]) byId(id).hidden = true;
 }

@@ -297,5 +297,15 @@ export default {
   "indexingBar": "Eingelesene Dateien",
   "foldersAway": { "one": "{n} Ordner scheint nicht da zu sein: Seine Bilder bleiben, bis limner store sync mit --yes gerufen wird.", "other": "{n} Ordner scheinen nicht da zu sein: Ihre Bilder bleiben, bis limner store sync mit --yes gerufen wird." },
   "picturesDoubted": { "one": "Die Datei von {n} Bild ist weg, mehr als ein Zehntel: Es bleibt, bis limner store sync mit --yes gerufen wird.", "other": "Die Dateien von {n} Bildern sind weg, mehr als ein Zehntel: Sie bleiben, bis limner store sync mit --yes gerufen wird." },
-  "followTrouble": "Den Ordnern wird gerade nicht gefolgt; das Protokoll des Servers nennt den Grund."
+  "followTrouble": "Den Ordnern wird gerade nicht gefolgt; das Protokoll des Servers nennt den Grund.",
+  "alerts": { "one": "{n} Suchauftrag", "other": "{n} Suchaufträge" },
+  "alertsFound": { "one": "{n} neues Bild", "other": "{n} neue Bilder" },
+  "alertByProbability": "Wahrscheinlichkeit mindestens {level}",
+  "alertByScore": "Ähnlichkeit mindestens {level}",
+  "alertRemove": "Suchauftrag {name} löschen",
+  "alertOffer": "Neue melden",
+  "alertLeastProbability": "Mindeste Wahrscheinlichkeit",
+  "alertLeastScore": "Mindeste Ähnlichkeit",
+  "alertSave": "Speichern",
+  "alertSaved": { "one": "Gespeichert. Neue Bilder stehen oben; {n} vorhandenes Bild passt schon.", "other": "Gespeichert. Neue Bilder stehen oben; {n} vorhandene Bilder passen schon." }
 };

@@ -297,5 +297,15 @@ export default {
   "indexingBar": "Files that are indexed",
   "foldersAway": { "one": "{n} folder seems to be away: its pictures stay until limner store sync is called with --yes.", "other": "{n} folders seem to be away: their pictures stay until limner store sync is called with --yes." },
   "picturesDoubted": { "one": "The file of {n} picture is gone, which is more than a tenth: it stays until limner store sync is called with --yes.", "other": "The files of {n} pictures are gone, more than a tenth: they stay until limner store sync is called with --yes." },
-  "followTrouble": "The folders are not followed at the moment; the server's log says why."
+  "followTrouble": "The folders are not followed at the moment; the server's log says why.",
+  "alerts": { "one": "{n} alert", "other": "{n} alerts" },
+  "alertsFound": { "one": "{n} new picture", "other": "{n} new pictures" },
+  "alertByProbability": "probability at least {level}",
+  "alertByScore": "similarity at least {level}",
+  "alertRemove": "Delete alert {name}",
+  "alertOffer": "Tell me of new ones",
+  "alertLeastProbability": "Least probability",
+  "alertLeastScore": "Least similarity",
+  "alertSave": "Save",
+  "alertSaved": { "one": "Saved. New pictures stand above; {n} picture that is here fits already.", "other": "Saved. New pictures stand above; {n} pictures that are here fit already." }
 };

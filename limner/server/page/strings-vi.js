@@ -297,5 +297,15 @@ export default {
   "indexingBar": "Số tệp đã lập chỉ mục",
   "foldersAway": "{n} thư mục có vẻ không có mặt: ảnh của chúng được giữ lại cho đến khi gọi limner store sync với --yes.",
   "picturesDoubted": "Tệp của {n} ảnh đã mất, hơn một phần mười: chúng được giữ lại cho đến khi gọi limner store sync với --yes.",
-  "followTrouble": "Hiện không theo dõi các thư mục; nhật ký của máy chủ nêu lý do."
+  "followTrouble": "Hiện không theo dõi các thư mục; nhật ký của máy chủ nêu lý do.",
+  "alerts": "{n} thông báo",
+  "alertsFound": "{n} ảnh mới",
+  "alertByProbability": "xác suất ít nhất {level}",
+  "alertByScore": "độ giống ít nhất {level}",
+  "alertRemove": "Xóa thông báo {name}",
+  "alertOffer": "Báo khi có ảnh mới",
+  "alertLeastProbability": "Xác suất thấp nhất",
+  "alertLeastScore": "Độ giống thấp nhất",
+  "alertSave": "Lưu",
+  "alertSaved": "Đã lưu. Ảnh mới hiện ở trên; {n} ảnh đang có đã phù hợp."
 };

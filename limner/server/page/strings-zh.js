@@ -297,5 +297,15 @@ export default {
   "indexingBar": "已建立索引的文件",
   "foldersAway": "{n} 个文件夹似乎不在：在以 --yes 调用 limner store sync 之前其中的图片会保留。",
   "picturesDoubted": "{n} 张图片的文件不见了，超过十分之一：在以 --yes 调用 limner store sync 之前它们会保留。",
-  "followTrouble": "目前没有跟踪文件夹；服务器的日志说明原因。"
+  "followTrouble": "目前没有跟踪文件夹；服务器的日志说明原因。",
+  "alerts": "{n} 个提醒",
+  "alertsFound": "{n} 张新图片",
+  "alertByProbability": "概率至少 {level}",
+  "alertByScore": "相似度至少 {level}",
+  "alertRemove": "删除提醒 {name}",
+  "alertOffer": "有新图片时提醒我",
+  "alertLeastProbability": "最低概率",
+  "alertLeastScore": "最低相似度",
+  "alertSave": "保存",
+  "alertSaved": "已保存。新图片显示在上方；现有 {n} 张图片已符合。"
 };
