@@ -4,10 +4,9 @@ An index of words in memory (SQLite's FTS5), made of a snapshot when a query fir
 is in no file, so that nothing of an erased picture can be left in it, and a store on any engine has it.
 
 **Ranking.** The word ranking (BM25) joins that of the vectors by reciprocal rank fusion (Cormack et al., SIGIR 2009),
-the words' part times the square of the share of the query's words that a picture has. Without it, pictures that have no
-sentence lost to those that share a word or two with the query: where half of the pictures of Flickr8k's validation had
-sentences, R@10 fell from 51 to 43, and with it rose to 59 (docs/log/2026-11-29.md). In front stand pictures that the
-words name (`Words._named`), which embeddings do not know: file names, numbers, people.
+its part times `WEIGHT` and the square of the share of the query's words that a picture has. At the weight 1 of the
+paper, pictures without a sentence fall behind those that share words with the query by chance. In front stand pictures
+that the words name (`Words._named`), which embeddings do not know: file names, numbers, people.
 """
 
 import json
@@ -30,6 +29,13 @@ from limner.search.ranking import Ranking
 from limner.search.sentences import SentenceTable
 from limner.store.snapshot import Snapshot
 from limner.types import Encoder
+
+WEIGHT = 0.2
+"""Weight of the word ranking beside that of the vectors.
+
+Of 0.1 to 1 the largest by which R@10 of pictures without a sentence fell by no more than 0.3, where half of the
+pictures of Flickr8k's validation had sentences (docs/log/2026-11-29.md).
+"""
 
 DEPTH = 1000
 """First ranks of the vectors that words are joined with; behind them the order is that of the vectors."""
@@ -198,7 +204,7 @@ def join(
     head = ranking.rows[:DEPTH].tolist()
     joined = dict(zip(head, 1 / (_K + 1 + np.arange(len(head))), strict=True))
     for place, (row, share) in enumerate(by_words.items()):
-        joined[row] = joined.get(row, 0) + share**2 / (_K + 1 + place)
+        joined[row] = joined.get(row, 0) + WEIGHT * share**2 / (_K + 1 + place)
     known = set(ranking.rows.tolist())
     further = np.array(sorted((joined.keys() | named.keys()) - known), np.int64)
     ranking.scores[further] = ranking.snapshot.vectors.scores(vector, further)
