@@ -48,6 +48,10 @@ _DOT = "R0lGODdhAQABAIEAAMgeHgAAAAAAAAAAACwAAAAAAQABAAAIBAABBAQAOw=="
 """A red GIF of one pixel."""
 
 
+_BLANK = r"[\s\x1c-\x1f\x85]"
+"""A sign that `str.strip` takes away; a schema's own class of blanks has fewer."""
+
+
 class NewItem(RequestModel):
     """A picture to add."""
 
@@ -67,7 +71,9 @@ class NewItem(RequestModel):
     metadata: dict[str, JsonValue] = Field(
         default={},
         max_length=50,
-        json_schema_extra={"propertyNames": {"minLength": 1, "not": {"pattern": r"^path$|^\s|\s$"}}},
+        json_schema_extra={
+            "propertyNames": {"minLength": 1, "not": {"pattern": rf"^path$|^{_BLANK}|{_BLANK}$"}}
+        },
     )
     """Other facts, under names without blanks at their ends; `taken` is a time in ISO 8601 that replaces the one in the
     file. A picture that is there keeps those that are not sent; null takes one away."""

@@ -83,7 +83,7 @@ def test_the_settings_of_the_app() -> None:
 
 def test_no_setting_of_the_app_is_forgotten() -> None:
     """Each has a flag of its name, or is made of others."""
-    made_of_others = {"token", "hosts", "changes", "burst", "max_waiting"}
+    made_of_others = {"token", "hosts", "changes", "alerts", "burst", "max_waiting"}
     assert set(ServerSettings.model_fields) - set(ServeSettings.model_fields) == made_of_others
     assert set(AT_START) <= set(ServeSettings.model_fields)
 
