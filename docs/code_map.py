@@ -72,6 +72,7 @@ WAYS = {
         ("limner/server/bodies.py", "RequestModel", "is the base of bodies"),
         ("limner/arguments.py", "several", "takes one or several of what callers of the library give"),
         ("limner/requests.py", "SearchRequest", "is the query from here on, checked"),
+        ("limner/query_text.py", "read_query", "reads what its text takes away, weighs and quotes"),
         ("limner/server/audit_routes.py", "note", "gives its facts to the audit log"),
         ("limner/server/batching.py", "Worker", "answers queries that wait together, in the model's thread"),
         ("limner/search/stage_times.py", "timed", "times the stages"),
@@ -89,6 +90,7 @@ WAYS = {
         ("limner/store/vectors.py", "Vectors", "scores images: all, or those that int8 codes leave"),
         ("limner/store/vector_rows.py", "VectorRows", "holds the embeddings"),
         ("limner/search/ranking.py", "Ranking", "re-ranks, groups and cuts"),
+        ("limner/search/words.py", "reads_words", "says whether words answer, too; `Words` finds them"),
         ("limner/search/languages.py", "unread_language", "says what the model does not read of the text"),
         ("limner/wire.py", "Hit", "is one of the answer that comes back"),
         (
@@ -118,6 +120,7 @@ WAYS = {
             "plan",
             "says which image each file is: one that has moved, a copy, or one to read",
         ),
+        ("limner/store/missing.py", "Away", "says which folders are away, whose places stay"),
         (
             "limner/store/uploads.py",
             "added_as",
