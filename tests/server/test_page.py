@@ -112,7 +112,7 @@ def test_filters_alone_list_what_passes_the_newest_first(page: "Page") -> None:
     assert not page.is_visible("#group")
     page.press(f"{CARDS} .open >> nth=0", "y")
     page.press(f"{CARDS} .open >> nth=0", "c")
-    assert page.locator("[aria-pressed=true], [data-marked=right]").count() == 0
+    assert page.locator(".mark[aria-pressed=true], [data-marked=right]").count() == 0
     open_first(page)
     assert page.inner_text("#viewer-title") == of_camera["hits"][0]["name"]
     assert "Score" not in page.inner_text("#facts")

@@ -218,6 +218,7 @@ def test_marks_are_of_one_search_and_stay_in_this_browser(page: "Page", page_url
     searched(page, lambda: page.press("#text", "Enter"))
     page.wait_for_selector("#grid [data-marked=right]")
     assert page.evaluate("Object.keys(sessionStorage).length") == 0
+    page.evaluate("localStorage.removeItem('limner.judging')")
     assert page.evaluate("Object.keys(localStorage)") == [f"limner.marks.{api(page, '/v1/info')['id']}"]
 
 
@@ -415,3 +416,25 @@ def test_an_export_that_fails_is_told(page: "Page") -> None:
     page.click("#export summary")
     page.click("#forms [data-form=csv]")
     page.wait_for_function("() => document.querySelector('#told').textContent.includes('not exported')")
+
+
+def test_buttons_of_marks_appear_where_somebody_judges(page: "Page") -> None:
+    """By choice, which is remembered, or with the first mark."""
+    page.goto("/")
+    page.evaluate("localStorage.setItem('limner.judging', '0')")
+    search(page)
+    buttons, first = page.locator("#grid .judge"), page.locator("#grid li .open").first
+    assert not buttons.first.is_visible()
+    assert page.locator("#copy").is_visible()
+    first.press("y")
+    assert buttons.first.is_visible()
+    assert not page.locator("#judging").is_visible()
+    first.press("y")
+    page.locator("#clear-marks").wait_for(state="hidden")
+    assert not buttons.first.is_visible()
+    page.locator("#judging").click()
+    assert buttons.first.is_visible()
+    page.reload()
+    page.wait_for_selector(CARDS)
+    assert buttons.first.is_visible()
+    assert page.locator("#judging").get_attribute("aria-pressed") == "true"

@@ -16,6 +16,10 @@ const FORMS = ["csv", "json", "sheet", "zip", "qrels", "queries"];
 /** `onApply()`, `onPlain()`, `onUndo()`, `onClear()`, `onMark(hit, mark)`, `onNote(hit, note)`, `onProblem(problem)`. */
 export function startBench(handlers) {
   doing = handlers;
+  byId("judging").addEventListener("click", () => {
+    keepJudging(!keptJudging());
+    showJudging(false);
+  });
   byId("apply").addEventListener("click", doing.onApply);
   byId("plain").addEventListener("click", doing.onPlain);
   byId("undo").addEventListener("click", doing.onUndo);
@@ -53,12 +57,40 @@ export function closing(menu) {
   document.addEventListener("click", (event) => menu.contains(event.target) || (menu.open = false));
 }
 
+const JUDGING = "limner.judging";
+
+function keptJudging() {
+  try {
+    return localStorage.getItem(JUDGING) === "1";
+  } catch {
+    return document.body.hasAttribute("data-judging"); // storage may be forbidden
+  }
+}
+
+function keepJudging(on) {
+  document.body.toggleAttribute("data-judging", on);
+  try {
+    localStorage.setItem(JUDGING, on ? "1" : "0");
+  } catch {
+    // Then it lasts until the page is loaded again.
+  }
+}
+
+/** Buttons of marks stand below the pictures where somebody judges: by choice, or as soon as one is marked. */
+function showJudging(marked) {
+  const on = marked || keptJudging();
+  document.body.toggleAttribute("data-judging", on);
+  byId("judging").setAttribute("aria-pressed", on);
+  byId("judging").hidden = marked;
+}
+
 /** Brings the bar in line with a search, its answer and its marks. */
 export function showBench(state, answer) {
   now = { state, answer };
   const pictures = Object.values(judged(state));
   const number = (mark) => pictures.filter((one) => one.mark === mark).length;
   const moving = Object.keys(sentMarks(state)).length;
+  showJudging(pictures.length > 0);
   byId("bench").hidden = !answer || (answer.hits.length === 0 && pictures.length === 0);
   byId("tally").replaceChildren(
     ...MARKS.map(({ mark, icon: name, label }) =>

@@ -178,6 +178,8 @@ export default {
   "inIdentity": "Identität",
   "inFact": "Angaben",
   "inSentence": "Beschreibung",
+  "judge": "Beurteilen",
+  "judgeTitle": "Knöpfe unter den Bildern, um sie als richtig oder falsch zu markieren",
   "turnedTitle": "Die Suche sagt das Gegenteil",
   "turnedDetail": "Das Modell kennt {words} nicht und suchte ohne. Darum heißt kein Bild Treffer.",
   "foreignTitle": "Das liest das Modell wohl nicht",

@@ -178,6 +178,8 @@ export default {
   "inIdentity": "identity",
   "inFact": "facts",
   "inSentence": "description",
+  "judge": "Judge",
+  "judgeTitle": "Buttons below the pictures, to mark them right or wrong",
   "turnedTitle": "The search says the opposite",
   "turnedDetail": "The model does not know {words}, and searched without. So no picture is called a match.",
   "foreignTitle": "The model may not read this",

@@ -178,6 +178,8 @@ export default {
   "inIdentity": "danh tính",
   "inFact": "thông tin",
   "inSentence": "mô tả",
+  "judge": "Đánh giá",
+  "judgeTitle": "Hiện các nút dưới ảnh để đánh dấu đúng hoặc sai",
   "turnedTitle": "Tìm kiếm nói điều ngược lại",
   "turnedDetail": "Mô hình không biết {words} và đã tìm mà bỏ qua. Vì vậy không ảnh nào được gọi là khớp.",
   "foreignTitle": "Mô hình có thể không đọc được",

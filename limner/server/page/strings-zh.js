@@ -178,6 +178,8 @@ export default {
   "inIdentity": "身份",
   "inFact": "信息",
   "inSentence": "描述",
+  "judge": "评判",
+  "judgeTitle": "在图片下方显示标记对错的按钮",
   "turnedTitle": "搜索的意思相反",
   "turnedDetail": "模型不认识 {words}，搜索时略去了。因此没有图片被称为匹配。",
   "foreignTitle": "模型可能读不懂",
