@@ -59,7 +59,9 @@ def page(browser: "Browser", page_url: str) -> "Iterator[Page]":
     # as much as a machine takes that does something else, too: with thirty busy processes beside, 15 s were not enough
     context.set_default_timeout(60_000)
     # most of these tests judge; test_page_marks has the page as it is at first
-    context.add_init_script("localStorage.setItem('limner.judging', localStorage.getItem('limner.judging') ?? '1')")
+    context.add_init_script(
+        "try { localStorage.setItem('limner.judging', localStorage.getItem('limner.judging') ?? '1') } catch {}"
+    )
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
