@@ -64,6 +64,7 @@ def test_each_query_is_recorded(client: TestClient, file: Path, tmp_path: Path) 
         "where": ["camera=1|2"],
         "after": "2026-11-11",
         "explain": False,
+        "literal": False,
         "status": 200,
         "found": found,
         "count": 2,
