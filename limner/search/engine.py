@@ -69,7 +69,7 @@ class Engine:
         self.calibration = calibration
         self.compose = compose
         self._sentences = SentenceTable(files)
-        self._words = Words(self._sentences)
+        self.words = Words(self._sentences)
         self.approximate = Approximate(files.dim, approximate_from)
 
     @cached_property
@@ -316,7 +316,7 @@ class Engine:
             first_rank=1 + query.start,
         )
         if ranking.named is not None and query.wanted:
-            where = self._words.fields(query.wanted, snapshot, chosen[part])
+            where = self.words.where(query.wanted, snapshot, chosen[part])
             hits = [hit.model_copy(update={"words_in": one}) for hit, one in zip(hits, where, strict=True)]
         # `good` is of the search, so a later part of its list says it of the first hit, too
         first_hit = ranking.hits(chosen[:1], None, reranker, calibration) if query.start else hits
@@ -355,7 +355,7 @@ class Engine:
         """Find pictures by the words of a query; None where only vectors answer."""
         if not self._reads_words(query):
             return None
-        return self._words.matched(query.wanted or "", query.quoted, snapshot)
+        return self.words.matched(query.wanted or "", query.quoted, snapshot)
 
     def _reads_words(self, query: SearchRequest) -> bool:
         if not query.wanted:

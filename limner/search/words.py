@@ -52,8 +52,7 @@ _COMMON = 0.05
 _DIGITS = 3
 """Digits from which a number names a picture by itself."""
 
-_OWN: tuple[WordField, ...] = ("name", "folder", "identity", "fact")
-_FIELDS: tuple[WordField, ...] = (*_OWN, "sentence")
+_FIELDS: tuple[WordField, ...] = ("name", "folder", "identity", "fact", "sentence")
 
 _WORD = re.compile(r"[^\W_]+")
 # scripts that put no blanks between words: each sign is a word
@@ -75,10 +74,14 @@ class Matched:
 
 
 class Words:
-    """The words of a store's pictures."""
+    """The words of a store's pictures.
+
+    `fields` are those that are searched.
+    """
 
     def __init__(self, sentences: SentenceTable) -> None:
         self._sentences = sentences
+        self.fields: tuple[WordField, ...] = _FIELDS
         # a server asks in one thread, the library in any
         self._lock = threading.Lock()
         self._index = sqlite3.connect(":memory:", check_same_thread=False)
@@ -92,6 +95,10 @@ class Words:
         self._rows: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
 
+    def search_folders(self, searched: bool) -> None:
+        """Search names of folders, too, or not: a server that shows no paths would tell them, one word a question."""
+        self.fields = _FIELDS if searched else tuple(field for field in _FIELDS if field != "folder")
+
     def matched(self, text: str, quoted: Sequence[str], snapshot: Snapshot) -> Matched:
         """Find the pictures that hold words of a text, and those that hold all that is quoted."""
         asked = _telling(text)
@@ -103,14 +110,14 @@ class Words:
             named = self._named(asked)
         return Matched(rows, named, None if holding is None else np.sort(np.array(holding, np.int64)))
 
-    def fields(self, text: str, snapshot: Snapshot, rows: Sequence[int]) -> list[tuple[WordField, ...]]:
+    def where(self, text: str, snapshot: Snapshot, rows: Sequence[int]) -> list[tuple[WordField, ...]]:
         """Say of some rows in which of their fields words of a text stand."""
         found: defaultdict[int, list[WordField]] = defaultdict(list)
         if asked := _telling(text):
             with self._lock:
                 self._follow(snapshot)
-                for field in _FIELDS:
-                    for row in self._ask(f"{field} : ({_any_of(asked)})", among=rows):
+                for field in self.fields:
+                    for row in self._ask(_any_of(asked), field, among=rows):
                         found[row].append(field)
         return [tuple(found[row]) for row in rows]
 
@@ -122,11 +129,12 @@ class Words:
 
     def _named(self, words: Sequence[str]) -> dict[int, int]:
         """The rows that words name: all of them, half with a rare one among them, or a number of three digits."""
+        own = [field for field in self.fields if field != "sentence"]
         counts: Counter[int] = Counter()
         rare: set[int] = set()
         numbered: set[int] = set()
         for word in words:
-            rows = self._ask(f"{{{' '.join(_OWN)}}} : {_spelled(word)}")
+            rows = self._ask(_spelled(word), *own)
             counts.update(rows)
             if len(rows) <= max(3, _COMMON * len(self._rows)):
                 rare.update(rows)
@@ -138,14 +146,15 @@ class Words:
             if count == len(words) or (row in rare and 2 * count >= len(words)) or row in numbered
         }
 
-    def _ask(self, expression: str, *, most: int = -1, among: Sequence[int] | None = None) -> list[int]:
-        """Rows of the snapshot that an expression of FTS5 finds, the best first."""
-        only = (
-            "" if among is None else f"AND rowid IN ({', '.join(str(self._numbers[row]) for row in among)})"
-        )
+    def _ask(
+        self, expression: str, *fields: WordField, most: int = -1, among: Sequence[int] | None = None
+    ) -> list[int]:
+        """Rows of the snapshot that an expression of FTS5 finds in some fields, or in all; the best first."""
+        some = "" if among is None else ", ".join(str(self._numbers[row]) for row in among)
+        only = "" if among is None else f"AND rowid IN ({some})"
         found = self._index.execute(
             f"SELECT rowid FROM words WHERE words MATCH ? {only} ORDER BY rank, rowid LIMIT ?",
-            (expression, most),
+            (f"{{{' '.join(fields or self.fields)}}} : ({expression})", most),
         )
         return [self._rows[number] for (number,) in found]
 

@@ -68,6 +68,7 @@ def create_app(
     """
     settings = settings or ServerSettings()
     engine = store.engine
+    engine.words.search_folders(settings.show_paths)
     counters = Counters(engine.files.fingerprint)
     worker = Worker(
         engine.begin,

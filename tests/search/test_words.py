@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 from limner.errors import SettingsError
 from limner.search.engine import Engine
@@ -13,6 +14,8 @@ from limner.search.index import index_pictures
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.search.words import DEPTH, Words, reads_words
+from limner.server.app import create_app
+from limner.server.settings import ServerSettings
 from limner.store.files import StoreFiles
 from tests.search.fake import DIM, FakeEncoder, calibration, draw
 
@@ -147,6 +150,23 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_siz
 def test_any_text_may_be_asked(store: Store, text: str) -> None:
     if text.split():
         assert len(store.search(text, k=12, words=True, literal=True)) == 12
+
+
+def test_a_server_without_paths_tells_nothing_of_folders(store: Store) -> None:
+    """Nor would a client find out their names by asking for one word after the other."""
+    found = {}
+    for shown in (True, False):
+        settings = ServerSettings(show_paths=shown)
+        with TestClient(create_app(store, settings)) as client:
+            for text in ("oslo", '"oslo"', "img 2043"):
+                body = {"text": text, "k": 12, "words": True}
+                found[shown, text] = client.post("/v1/search", json=body).json()["hits"]
+    plain = [hit.id for hit in store.search("oslo", k=12, words=False)]
+    assert [hit.get("words_in") for hit in found[True, "oslo"]] == [["folder"]] * 6 + [None] * 6
+    assert [hit["id"] for hit in found[False, "oslo"]] == plain
+    assert not any("words_in" in hit for hit in found[False, "oslo"])
+    assert (len(found[True, '"oslo"']), len(found[False, '"oslo"'])) == (6, 0)
+    assert found[False, "img 2043"][0]["words_in"] == ["name"]
 
 
 def test_a_name_has_no_probability_that_is_called_good_or_not(store: Store) -> None:
