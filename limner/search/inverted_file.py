@@ -204,7 +204,8 @@ def spherical_kmeans(
     """Find centres of unit length among rows of unit length, from random ones of them by Lloyd's algorithm.
 
     Each round gives a row to the centre of the highest cosine, and a centre becomes its rows' mean, at unit length
-    (Dhillon and Modha, 2001); one that has lost all of its rows stays. The same generator gives the same centres. `go_on` is called before each round.
+    (Dhillon and Modha, 2001); one that has lost all of its rows stays. The same generator gives the same centres.
+    `go_on` is called before each round.
     """
     # usearch's own takes a seed and has other centres each time: two servers of one store would find other rows
     centres = rows[np.sort(rng.choice(len(rows), count, replace=False))]

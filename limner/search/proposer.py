@@ -27,7 +27,7 @@ GROWN = 0.1
 """Share of the rows whose change has a width chosen again."""
 
 
-class _Stopped(Exception):
+class _StoppedError(Exception):
     """Nobody needs what is being made."""
 
 
@@ -85,7 +85,7 @@ class Proposer(ABC):
     def go_on(self) -> None:
         """Leave `update` if `stop` was called."""
         if self._stopped:
-            raise _Stopped
+            raise _StoppedError
 
     def wait(self) -> None:
         """Wait for what `follow` has begun. Raises the error that it has met."""
@@ -124,7 +124,7 @@ class Proposer(ABC):
             with self._lock:
                 self.go_on()
                 self.update(snapshot)
-        except _Stopped:
+        except _StoppedError:
             # what is half made answers nothing
             self._snapshot = None
         # for whoever asks next: nobody reads what a thread raises
