@@ -8,7 +8,9 @@ from pathlib import Path
 
 import limner
 
-run, folder, images, sentence = sys.argv[1:5]
+if len(sys.argv) != 5:
+    sys.exit(__doc__)
+run, folder, images, sentence = sys.argv[1:]
 files = sorted(Path(images).glob("*.png"))
 # any JSON values under any names; "identity" and "taken" (a time) have a meaning to limner
 facts = {str(file): {"shelf": number % 3, "owner": "library"} for number, file in enumerate(files)}

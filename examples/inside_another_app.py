@@ -18,6 +18,8 @@ from limner.server.settings import ServerSettings
 
 def build() -> FastAPI:
     """The outer app, with limner's below /pictures."""
+    if "STORE" not in os.environ:
+        raise SystemExit(__doc__)
     store = limner.open_store(os.environ["STORE"])
     search = create_app(store, ServerSettings.parse({"token": os.environ.get("TOKEN")}))
 

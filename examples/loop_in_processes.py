@@ -15,6 +15,8 @@ def of_all(own: Tensor) -> Tensor:
     return torch.cat(found)
 
 
+if not dist.is_torchelastic_launched():
+    raise SystemExit(__doc__)
 dist.init_process_group("gloo")
 torch.manual_seed(0)  # the same data and weights in each process
 images, texts, groups = torch.randn(64, 90), torch.randn(64, 50), torch.arange(64)  # rows of one group match

@@ -28,6 +28,8 @@ def embed_sentence(sentence: str) -> np.ndarray:
     return np.array([float(colour in sentence) for colour in COLOURS])
 
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 data = sys.argv[1]
 records = limner.open_dataset(data).split("test").records
 images = np.stack([embed_image(record.image) for record in records])  # each image once

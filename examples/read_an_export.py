@@ -9,6 +9,8 @@ import numpy as np
 import onnxruntime
 from PIL import Image, ImageOps
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 folder, picture, sentence = Path(sys.argv[1]), *sys.argv[2:]
 about = json.loads((folder / "export.json").read_text(encoding="utf-8"))
 images, size = about["images"], about["images"]["resize"]

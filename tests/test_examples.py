@@ -1,5 +1,6 @@
 """Every file of `examples/` runs as its docstring says, and none is longer than a reader's first look."""
 
+import ast
 import os
 import re
 import subprocess
@@ -37,10 +38,25 @@ def test_all_are_short_and_listed() -> None:
     )
     assert listed == {file.name for file in EXAMPLES}
     for file in EXAMPLES:
-        assert len(file.read_text(encoding="utf-8").splitlines()) <= 40, f"{file.name} is too long"
+        assert len(file.read_text(encoding="utf-8").splitlines()) <= 42, f"{file.name} is too long"
         assert f"def test_{file.stem}(" in Path(__file__).read_text(encoding="utf-8"), (
             f"{file.name} is not run"
         )
+
+
+@pytest.mark.slow  # a process each
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_without_what_it_needs_it_says_how_it_is_used(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    # this one needs nothing, and the app is no script
+    if file.stem == "own_training_loop":
+        return
+    script = "import inside_another_app as app; app.build()" if file.stem == "inside_another_app" else text
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{file.parent}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr.strip()) == (1, (ast.get_docstring(ast.parse(text)) or "").strip())
 
 
 @pytest.mark.slow  # a process of its own imports torch
@@ -64,6 +80,7 @@ def test_loop_in_processes() -> None:
                 "WORLD_SIZE": "2",
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(store.port),
+                "TORCHELASTIC_RUN_ID": "test",
                 "TORCHELASTIC_USE_AGENT_STORE": "True",
             },
             stdout=subprocess.PIPE,

@@ -57,9 +57,17 @@ def _of_a_package(name: str) -> Measure | None:
     if plugin is None and (made_of is None or form is None):
         return None
     of = (plugin or made_of).package  # type: ignore[union-attr]
-    found = plugin.load() if plugin is not None else made_of.load()(int(form[2]))  # type: ignore[index, union-attr]
+    found = (plugin or made_of).load()  # type: ignore[union-attr]
+    if plugin is not None and callable(found):
+        raise SettingsError(
+            f"measure '{name}' of {of} is one of K, whose number is missing; e.g. '{name}@10'"
+        )
+    if plugin is None and form is not None:
+        if not callable(found):
+            raise SettingsError(f"measure '{name}' of {of}: '{form[1]}' takes no K; leave '@{form[2]}' out")
+        found = found(int(form[2]))
     # a report has it by the name that it prints
-    if isinstance(found, type) or not isinstance(found, Measure) or str(found) != name:
+    if not isinstance(found, Measure) or str(found) != name:
         raise SettingsError(
             f"limner.measures: '{name}' of {of} is no measure that prints as its name (docs/extend.md); mend it"
         )

@@ -115,9 +115,9 @@ def write_queries(path: Path, directions: Mapping[str, QueryValues], precision: 
 def read_queries(path: Path) -> dict[str, NamedValues]:
     """Read such a file, ours or somebody else's, by direction; "as given" is a file without directions.
 
-    Columns that hold no numbers are left alone. Raises `DataError` for a file that is missing or damaged, without
-    queries or values, for a query that is there twice, and for values that are missing or not finite; `SettingsError`
-    for Parquet without pyarrow.
+    Columns of other texts are left alone. Raises `DataError` for a file that is missing or damaged, without queries or
+    values, for a query that is there twice, for values that are missing or not finite, and for another text among
+    numbers; `SettingsError` for Parquet without pyarrow.
     """
     columns = _read(path)
     if not (count := len(columns.get("query", ()))):
@@ -233,14 +233,21 @@ def _of_parquet(path: Path) -> dict[str, list[Any]]:
     import pyarrow.parquet
     from pyarrow import types
 
-    numbers = (types.is_floating, types.is_integer, types.is_boolean)
+    kinds = (types.is_floating, types.is_integer, types.is_boolean)
+    texts = (types.is_string, types.is_large_string)
     try:
         table = pyarrow.parquet.read_table(path)
-        return {
-            field.name: table.column(field.name).to_pylist()
-            for field in table.schema
-            if field.name in _KEYS or any(holds(field.type) for holds in numbers)
-        }
+        lines = [f"row {row}" for row in range(1, 1 + len(table))]
+        columns: dict[str, list[Any]] = {}
+        for field in table.schema:
+            cells = table.column(field.name).to_pylist()
+            if field.name in _KEYS or any(holds(field.type) for holds in kinds):
+                columns[field.name] = cells
+            # what one wrong cell makes of a column of numbers in other programs
+            elif any(holds(field.type) for holds in texts):
+                found = _numbers(path, field.name, lines, [text or "" for text in cells])
+                columns.update({} if found is None else {field.name: found})
+        return columns
     # some are of ValueError or KeyError as well, and some of nothing else
     except pa.ArrowException as error:
         raise ValueError(str(error)) from None
@@ -252,25 +259,37 @@ def _of_csv(path: Path) -> dict[str, list[Any]]:
     if len(set(names)) < len(names):
         raise ValueError("a column twice")
     cells: list[list[str]] = [[] for _ in names]
+    lines = []
     for line, row in rows:
         if len(row) != len(names):
             raise ValueError(f"line {line}: {len(row)} values, not {len(names)}")
+        lines.append(f"line {line}")
         for column, text in zip(cells, row, strict=True):
             column.append(text)
     columns: dict[str, list[Any]] = dict(zip(names, cells, strict=True))
-    numbers = {name: _numbers(texts) for name, texts in columns.items() if name not in _KEYS}
+    numbers = {
+        name: _numbers(path, name, lines, texts) for name, texts in columns.items() if name not in _KEYS
+    }
     known = {name: column for name, column in columns.items() if name in _KEYS}
     return {**known, **{name: column for name, column in numbers.items() if column is not None}}
 
 
-def _numbers(texts: list[str]) -> list[float | None] | None:
-    """The numbers of a column; None for one that holds something else, or nothing."""
+def _numbers(path: Path, name: str, lines: Sequence[str], texts: list[str]) -> list[float | None] | None:
+    """The numbers of a column; None for one that holds nothing, or mostly something else."""
+    found = [None if text in _MISSING else _number(text) for text in texts]
+    wrong = [row for row, value in enumerate(found) if isinstance(value, str)]
+    filled = sum(value is not None for value in found)
+    # a note is left alone, a measure is not left out for a few wrong cells
+    if not filled or 2 * len(wrong) > filled:
+        return None
+    if wrong:
+        raise DataError(f"{path}: {lines[wrong[0]]}: '{name}' is a number, not '{texts[wrong[0]][:40]}'")
+    return [value for value in found if not isinstance(value, str)]
+
+
+def _number(text: str) -> float | str:
     truths = {"true": 1.0, "false": 0.0}
     try:
-        found = [
-            None if text in _MISSING else truths[text.lower()] if text.lower() in truths else float(text)
-            for text in texts
-        ]
+        return truths[text.lower()] if text.lower() in truths else float(text)
     except ValueError:
-        return None
-    return found if any(value is not None for value in found) else None
+        return text

@@ -35,6 +35,12 @@ class Approximate:
         # now, so that a missing usearch is told before the first query
         self.proposer: Proposer | None = None if smallest is None else Graph(dim)
 
+    def release(self) -> None:
+        """Let go of the graph or the lists, also while they are made; `of` makes them anew."""
+        proposer, self.proposer = self.proposer, None
+        if proposer is not None:
+            proposer.stop()
+
     def of(self, snapshot: Snapshot) -> Proposer | None:
         """Return the graph or lists for a snapshot; None for a store that is searched exactly."""
         # a small one lets go of what it held, which may have been deleted; and a store may grow beyond memory

@@ -24,6 +24,9 @@ WIDTHS = (32, 64, 128, 256, 512, 1024)
 _SAMPLE = 500
 """Queries by which the width is chosen."""
 
+_BLOCK = 4096
+"""Rows that are added at once, in less than a second."""
+
 
 class Graph(Proposer):
     """A graph over the vectors of one snapshot; the next snapshot changes only the rows that differ.
@@ -64,8 +67,10 @@ class Graph(Proposer):
         stale = [*gone, *(int(numbers[row]) for row in changed if int(numbers[row]) in self._rows)]
         if stale:
             self._graph.remove(np.array(stale, np.uint64))
-        if changed:
-            self._graph.add(numbers[changed], snapshot.vectors[changed])
+        for start in range(0, len(changed), _BLOCK):
+            self.go_on()
+            block = changed[start : start + _BLOCK]
+            self._graph.add(numbers[block], snapshot.vectors[block])
         self._snapshot, self._rows = snapshot, rows
         self._changed += len(gone) + len(changed)
         if self._changed > GROWN * len(rows) and rows:
@@ -80,6 +85,7 @@ class Graph(Proposer):
         best = self._snapshot.vectors.first_of_each(queries, k)
         self.tried = []
         for width in WIDTHS:
+            self.go_on()
             self._graph.expansion_search = width
             self.tried.append(GraphWidth(width=width, recall=self.share_found(queries, best, k)))
             if self.tried[-1].recall >= self.wanted:

@@ -10,6 +10,7 @@ around it, by codes of its own beside those of exact search, 2.6 GB more. So the
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -81,6 +82,7 @@ class InvertedFile(Proposer):
         if learns:
             centres, fresh = self._learnt(vectors), np.arange(len(vectors))
         for part in np.array_split(vectors.as_stored(fresh), 1 + len(fresh) // _BLOCK):
+            self.go_on()
             list_of[part] = (vectors[part] @ centres.T).argmax(axis=1)
         # stable: within a list the rows ascend
         order = np.argsort(list_of, kind="stable").astype(np.int32)
@@ -112,7 +114,7 @@ class InvertedFile(Proposer):
         chosen = np.sort(rng.choice(len(vectors), min(len(vectors), _LEARNT * count), replace=False))
         rows: Float[np.ndarray, "lists dim"] = vectors[chosen]
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-        return rows if len(rows) <= count else spherical_kmeans(rows, count, rng)
+        return rows if len(rows) <= count else spherical_kmeans(rows, count, rng, go_on=self.go_on)
 
     def _choose(self) -> None:
         """Measure in how many lists the best rows are, for each of `DEPTHS`."""
@@ -121,6 +123,7 @@ class InvertedFile(Proposer):
         depth = min(DEPTHS[-1], count)
         needed = []
         for query in own_queries(vectors, _SAMPLE):
+            self.go_on()
             nearest = np.argsort(-(self._centres @ query), kind="stable")
             turn = np.empty(len(nearest), np.int64)
             turn[nearest] = np.arange(1, 1 + len(nearest))
@@ -192,16 +195,22 @@ class InvertedFile(Proposer):
 
 
 def spherical_kmeans(
-    rows: Float[np.ndarray, "rows dim"], count: int, rng: np.random.Generator, rounds: int = _ROUNDS
+    rows: Float[np.ndarray, "rows dim"],
+    count: int,
+    rng: np.random.Generator,
+    rounds: int = _ROUNDS,
+    go_on: Callable[[], None] = lambda: None,
 ) -> Float[np.ndarray, "lists dim"]:
     """Find centres of unit length among rows of unit length, from random ones of them by Lloyd's algorithm.
 
     Each round gives a row to the centre of the highest cosine, and a centre becomes its rows' mean, at unit length
     (Dhillon and Modha, 2001); one that has lost all of its rows stays. The same generator gives the same centres.
+    `go_on` is called before each round.
     """
     # usearch's own takes a seed and has other centres each time: two servers of one store would find other rows
     centres = rows[np.sort(rng.choice(len(rows), count, replace=False))]
     for _ in range(rounds):
+        go_on()
         blocks = range(0, len(rows), _BLOCK)
         nearest = np.concatenate(
             [(rows[start : start + _BLOCK] @ centres.T).argmax(axis=1) for start in blocks]

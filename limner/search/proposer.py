@@ -1,10 +1,12 @@
 """Proposers of rows of a large store, which are then scored exactly: made in the background, and kept up to date."""
 
+import atexit
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -25,6 +27,10 @@ GROWN = 0.1
 """Share of the rows whose change has a width chosen again."""
 
 
+class _StoppedError(Exception):
+    """Nobody needs what is being made."""
+
+
 class Proposer(ABC):
     """Proposes rows of one snapshot, and takes over the next one in a thread of its own.
 
@@ -43,10 +49,14 @@ class Proposer(ABC):
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
+        self._stopped = False
 
     @abstractmethod
     def update(self, snapshot: Snapshot) -> int:
-        """Take over a snapshot, and return how many rows have changed: for the first snapshot, all."""
+        """Take over a snapshot, and return how many rows have changed: for the first snapshot, all.
+
+        Calls `go_on` every second or so.
+        """
 
     @abstractmethod
     def nearest(
@@ -63,7 +73,19 @@ class Proposer(ABC):
         """Begin to take over a snapshot in the background, unless another one is being taken over already."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._take_over, args=(snapshot,), daemon=True)
+            _followers.add(self)
             self._thread.start()
+
+    def stop(self) -> None:
+        """End what `follow` has begun, within seconds, and begin nothing any more."""
+        self._stopped = True
+        if self._thread is not None:
+            self._thread.join()
+
+    def go_on(self) -> None:
+        """Leave `update` if `stop` was called."""
+        if self._stopped:
+            raise _StoppedError
 
     def wait(self) -> None:
         """Wait for what `follow` has begun. Raises the error that it has met."""
@@ -100,7 +122,11 @@ class Proposer(ABC):
     def _take_over(self, snapshot: Snapshot) -> None:
         try:
             with self._lock:
+                self.go_on()
                 self.update(snapshot)
+        except _StoppedError:
+            # what is half made answers nothing
+            self._snapshot = None
         # for whoever asks next: nobody reads what a thread raises
         except Exception as error:
             self._error = error
@@ -119,6 +145,17 @@ class Proposer(ABC):
             # any row that scores as high as the last of the best is as good
             shares.append(float((scores >= exact[-1]).sum() / len(exact)))
         return float(np.mean(shares))
+
+
+_followers: WeakSet[Proposer] = WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    # Python ends a daemon's thread where it next takes the GIL, and C++ ends the process when that is in usearch. A
+    # thread that is no daemon would have the process wait for the whole graph
+    for proposer in list(_followers):
+        proposer.stop()
 
 
 def of_usearch(name: str) -> Any:

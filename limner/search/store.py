@@ -109,8 +109,9 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Release the rows in memory; a later call reads them again."""
+        """Release the rows in memory and what was made of them; a later call reads them again."""
         # no more than this: a server may still hold this store
+        self.engine.approximate.release()
         self.files.forget()
 
     def search(self, text: str | None = None, **options: Unpack[SearchArguments]) -> Answer:

@@ -61,7 +61,7 @@ class InversionTraining(Settings):
     image_weight: float = Field(default=0.5, ge=0, lt=1)
     """Weight of the picture's embedding beside the sentence's: in the loss of triplets, and without triplets also in
     searches; with triplets these have the weight that is best on validation."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     """Seed of the mapping's first weights, of dropout and of the batches."""
 
 

@@ -357,8 +357,9 @@ class Recipe(Settings):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of the steps' forward pass; "auto" = bf16 where the processor multiplies it natively. On a CPU
     validation and evaluation are in fp32 whatever it is."""
-    seed: int = Field(default=0, ge=0)
-    """Seed of everything random."""
+    # torch takes 64 bits, and stages add their number
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Seed of everything random, below 2⁶³."""
 
     @model_validator(mode="after")
     def _names_differ(self) -> "Recipe":

@@ -45,6 +45,8 @@ def test_unknown_names_are_refused(name: str, hint: str) -> None:
         ("class Made:\n def __init__(self, k): pass", "made@5", "is no measure that prints as its name"),
         ("Made = 3", "made", "is no measure that prints as its name"),
         ("from limner.evaluation.measures import MeanRank\nMade = MeanRank()", "made", "prints as its name"),
+        ("class Made:\n def __init__(self, k): pass", "made", r"is one of K, .*; e\.g\. 'made@10'"),
+        ("Made = 3", "made@5", "'made' takes no K; leave '@5' out"),
         ("1 / 0", "made", "ZeroDivisionError"),
         ("Made = 3", "xyz", "known: .*, made"),
         ("Made = 3", "made@0", "unknown measure 'made@0'"),

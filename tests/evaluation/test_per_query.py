@@ -116,6 +116,7 @@ def test_the_mean_over_seeds(tmp_path: Path) -> None:
         ("query,R@1,R@1\na,1,0\n", "a column twice"),
         ('query,R@1\n"a,1\n', "line 2: CSV was expected"),
         ("query,R@1\na,NA\n", "no column of numbers"),
+        ("query,R@1,mAP\na,1,1\nb,O,1\n", r"queries.csv: line 3: 'R@1' is a number, not 'O'"),
     ],
 )
 def test_damaged_files_are_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -154,4 +155,7 @@ def test_a_table_of_wrong_columns(tmp_path: Path) -> None:
     path = tmp_path / "queries.parquet"
     pyarrow.parquet.write_table(pa.table({"query": ["a"], "R@1": [[1.0]]}), path)
     with pytest.raises(DataError, match="no column of numbers"):
+        read_queries(path)
+    pyarrow.parquet.write_table(pa.table({"query": ["a", "b", "c"], "R@1": ["1", "0.5", "O"]}), path)
+    with pytest.raises(DataError, match=r"queries.parquet: row 3: 'R@1' is a number, not 'O'"):
         read_queries(path)

@@ -18,6 +18,7 @@ from limner.inference.import_pair import FILE
 from limner.inference.load import load_model
 from limner.inference.sentence_transformer import SIDE, SentenceTransformerRun
 from limner.inference.trained import TrainedModel
+from limner.search.open_source import open_source
 from limner.server.app import create_app
 from tests import towers
 
@@ -115,6 +116,12 @@ def test_another_encoder_is_called_as_it_is(general: Path, tmp_path: Path) -> No
     again = limner.load(tmp_path / "run")
     assert again.fingerprint == run.fingerprint
     np.testing.assert_array_equal(again.encode_texts(TEXTS), run.encode_texts(TEXTS))
+
+
+@pytest.mark.parametrize("mark", ["st:", ""])
+def test_a_store_imports_it(mark: str, general: Path, tmp_path: Path) -> None:
+    model, _ = open_source(f"{mark}{general}", tmp_path / "store", device="cpu")
+    assert model.fingerprint == import_model(f"st:{general}", tmp_path / "run").fingerprint
 
 
 def test_its_fingerprint_is_of_the_files(general: Path, tmp_path: Path) -> None:

@@ -217,6 +217,7 @@ def test_later_settings_win_and_may_depend_on_earlier_ones() -> None:
         ('name="\\ud800"', "expected Unicode text"),
         ("sed=1", "unknown setting 'sed'; did you mean 'seed'"),
         ("seed=-1", "setting 'seed': .*got -1"),
+        (f"seed={2**63}", "setting 'seed': .*less than 9223372036854775808"),
         ("seed=one", "setting 'seed': .*got 'one'"),
         ("modle.dim=3", "setting 'modle.dim': unknown part 'modle'; did you mean 'model'"),
         ("model.dimm=3", r"unknown setting 'model\.dimm'; did you mean 'dim'"),

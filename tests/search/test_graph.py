@@ -1,4 +1,8 @@
+import os
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -175,3 +179,55 @@ def test_an_error_of_the_background_is_told(store: StoreFiles, monkeypatch: pyte
     )
     engine.approximate.proposer.wait()
     assert engine.approximate.proposer.proposed(store.snapshot(), store.snapshot().matrix[0], 1) is not None
+
+
+def test_the_process_ends_while_the_graph_is_built(tmp_path: Path) -> None:
+    """It aborted: Python ended the thread inside of usearch."""
+    encoder = FakeEncoder()
+    store = StoreFiles.create(tmp_path / "store", fingerprint=encoder.fingerprint, dim=DIM, run="run")
+    store.add(entries(range(20_000)), clustered(20_000, 0))
+    script = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from limner.search.graph import Graph\n"
+        "from limner.store.files import StoreFiles\n"
+        "files = StoreFiles.open(Path(sys.argv[1]))\n"
+        "graph = Graph(files.dim)\n"
+        "graph.follow(files.snapshot())\n"
+        "time.sleep(0.3)\n"
+        "assert not graph.tried\n"
+    )
+    command = [sys.executable, "-c", script, os.fspath(tmp_path / "store")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2])
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_store_that_is_closed_makes_no_graph_to_its_end(
+    store: StoreFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    building = threading.Event()
+    update = Graph.update
+
+    def slowly(graph: Graph, snapshot: Snapshot) -> int:
+        building.set()
+        until = time.monotonic() + 10
+        while not graph._stopped and time.monotonic() < until:
+            time.sleep(0.01)
+        return update(graph, snapshot)
+
+    monkeypatch.setattr(Graph, "update", slowly)
+    engine = Engine(store, FakeEncoder(), approximate_from=100)
+    engine.prepare()
+    graph = engine.approximate.proposer
+    assert graph is not None
+    assert building.wait(30)
+    Store(engine).close()
+    graph.wait()
+    assert graph.tried == []
+    assert engine.approximate.proposer is None
+    # a later call makes another one
+    monkeypatch.undo()
+    engine.prepare()
+    assert engine.approximate.proposer is not None
+    engine.approximate.proposer.wait()
+    assert engine.approximate.proposer.tried

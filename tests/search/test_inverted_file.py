@@ -395,3 +395,11 @@ def test_blocks_do_not_change_the_lists(monkeypatch: pytest.MonkeyPatch) -> None
     parts._centres, parts._changed = whole._centres, -2000
     parts.update(snapshot_of(matrix))
     assert (parts._list_of == whole._list_of).mean() > 0.999
+
+
+def test_making_lists_can_be_ended_at_any_time() -> None:
+    lists, asked = InvertedFile(), []
+    lists.go_on = lambda: asked.append(1)  # type: ignore[method-assign]
+    lists.update(snapshot_of(drawn(np.random.default_rng(3), 20_000)))
+    # eight rounds for the centres, blocks of rows, and the queries
+    assert len(asked) >= 8 + 20_000 // 8192 + 200

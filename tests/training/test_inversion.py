@@ -96,3 +96,5 @@ def test_what_cannot_be_trained(
         train_inversion(load_model(toy_run, device="cpu"), toys, None, SETTINGS, TRAINING)
     with pytest.raises(DataError, match="no picture in split 'train'"):
         train_inversion(run, toys.split("val"), None, SETTINGS, TRAINING)
+    with pytest.raises(SettingsError, match="setting 'seed'"):
+        InversionTraining.parse({"seed": 2**63})

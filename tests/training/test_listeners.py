@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import limner
+from limner.data.readers import FORMATS
 from limner.data.records import Dataset
+from limner.recipes import RECIPES
 from tests.toy import toy_recipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
@@ -41,7 +43,9 @@ def test_each_epoch_is_logged(
     monkeypatch.setitem(sys.modules, name, program)
     train = limner.train
 
-    def small(*_: Any, listener: Any) -> None:
+    def small(recipe: str, data: str, _: str, *, listener: Any) -> None:
+        assert recipe in RECIPES
+        assert data.partition(":")[0] in FORMATS
         train(toy_recipe(), toys, tmp_path / "run", listener=listener, cpu=True)
 
     monkeypatch.setattr(limner, "train", small)
