@@ -93,7 +93,7 @@ class Instance(LossSettings):
         return InstanceLoss(dim, classes, bias=self.bias, initial=self.initial, sharded=self.sharded)
 
 
-class InstanceLoss(Loss):
+class InstanceLoss(Loss, settings=Instance):
     """`−log softmax(W_shareᵀ f)[c]`, averaged over the batch.
 
     Call it once with the image features and once with the sentence features: since `weight` is one
