@@ -47,6 +47,10 @@ TAKEN = {
     "list(limner.evaluate(run, data, measures=['R@1', 'mAP']).text_to_image)": "['R@1', 'mAP']",
     "list(limner.evaluate(run, data, measures=(one for one in ['mAP,R@1'])).text_to_image)": "['mAP', 'R@1']",
     "store.items(where={'camra': 1})": "Items(0 of 0, no picture has 'camra')",
+    "store.add(pictures[0], identity='7').identity": "'7'",
+    "store.add(pictures[0], identity='').identity": "None",
+    "store.add(pictures[0], metadata={'identity': ' '}).identity": "None",
+    "store.add(pictures[0], metadata={'path': None}).metadata.get('path')": "None",
     "store.search('a red bar', where={'camra': 1})": "Answer(0 of 0 pictures, no picture has 'camra')",
 }
 REFUSED = {
@@ -84,6 +88,9 @@ REFUSED = {
     "limner.load(3)": "a loaded model, or a run's folder",
     "limner.train('dual-path-people', data, 'x', settings='seed=x')": "setting 'seed'",
     "limner.train('dual-path-people', data, 'x', settings=[3])": "settings: 'key=value' was expected at place 0",
+    "store.add(pictures[0], metadata={'path': 'zz'})": "'path' is the picture's own in conditions",
+    "store.add(pictures[0], metadata={' ': 'zz'})": "expected names without blanks at their ends, got ' '",
+    "store.add(pictures[0], metadata={1: 'a'})": "expected text as the name of a fact, got 1",
     "store.item(3)": "the key of a picture (`id` of a hit or item) was expected, got 3",
     "store.erase(3)": "the key of a picture or sentence was expected, or several; got 3",
     "store.explain(3, key)": "explain: a text was expected, got 3",
