@@ -52,8 +52,23 @@ TAKEN = {
     "store.add(pictures[0], metadata={'identity': ' '}).identity": "None",
     "store.add(pictures[0], metadata={'path': None}).metadata.get('path')": "None",
     "store.search('a red bar', where={'camra': 1})": "Answer(0 of 0 pictures, no picture has 'camra')",
+    "[(one.image, one.sentences, one.group) for one in [limner.Record('a', 'a dog', 3)]]": (
+        "[(PosixPath('a'), ('a dog',), '3')]"
+    ),
+    "limner.Record(Path('a.png'), ['a dog'], np.int64(3), labels='dog', languages='en').languages": "('en',)",
+    "limner.Dataset('x', 'image', [limner.Record('a.png', ('a dog',), 'a')]).records[0].image.name": "'a.png'",
+    "limner.Dataset('x', 'image', iter([])).records": "()",
 }
 REFUSED = {
+    "limner.Record('a.png', ('a dog',), None)": "a.png: the name of a group was expected, got None",
+    "limner.Record('a.png', ('a dog', 3), 'a')": "a.png: a sentence was expected at place 1, got 3",
+    "limner.Record('a.png', None, 'a')": "a.png: a sentence was expected, or several; got None",
+    "limner.Record('a.png', (), 'a', labels=3)": "a.png: a label was expected",
+    "limner.Record('a.png', (), 'a', 3)": "a.png: the name of a split was expected, got 3",
+    "limner.Record('a.png', (), 'a', metadata=[3])": "a.png: a mapping of facts was expected",
+    "limner.Record(3, (), 'a')": "Record: image is a int",
+    "limner.Dataset('x', 'picture', ())": "'image' or 'identity' was expected as its group_kind, got 'picture'",
+    "limner.Dataset('x', 'image', [3])": "Dataset: a record was expected at place 0, got 3",
     "run.encode_texts([None])": "a sentence was expected at place 0, got None",
     "run.encode_texts(['a bar', 3])": "a sentence was expected at place 1, got 3",
     "run.encode_texts([b'x'])": "a sentence was expected at place 0, got b'x'",
