@@ -13,6 +13,7 @@ from limner.data.records import Dataset
 
 SETUP = """
 import json, sys
+import torch
 from pathlib import Path
 import numpy as np
 import limner
@@ -52,6 +53,11 @@ TAKEN = {
     "store.add(pictures[0], metadata={'identity': ' '}).identity": "None",
     "store.add(pictures[0], metadata={'path': None}).metadata.get('path')": "None",
     "store.search('a red bar', where={'camra': 1})": "Answer(0 of 0 pictures, no picture has 'camra')",
+    "limner.evaluate(limner.Results([0, 1], [1, 0], scores=[[0, 1], [1, 0]]), measures='R@1').text_to_image": (
+        "{'R@1': 100.0}"
+    ),
+    "limner.Results([0, 1], [0, 1], *[torch.eye(2, requires_grad=True, dtype=torch.bfloat16)] * 2).images.tolist()": "[[1.0, 0.0], [0.0, 1.0]]",
+    "limner.evaluate((torch.ones(7, 2, requires_grad=True), np.ones((14, 2))), data, measures='R@1').split": "'test'",
     "[(one.image, one.sentences, one.group) for one in [limner.Record('a', 'a dog', 3)]]": (
         "[(PosixPath('a'), ('a dog',), '3')]"
     ),
@@ -69,6 +75,20 @@ REFUSED = {
     "limner.Record(3, (), 'a')": "Record: image is a int",
     "limner.Dataset('x', 'picture', ())": "'image' or 'identity' was expected as its group_kind, got 'picture'",
     "limner.Dataset('x', 'image', [3])": "Dataset: a record was expected at place 0, got 3",
+    "limner.evaluate(limner.Results([0, 1], [0, 1]))": "Results: expected either 'scores' or both 'images' and 'sent",
+    "limner.Results([0], [0], np.ones((1, 2)))": "expected either 'scores' or both",
+    "limner.Results([0], [0], np.ones((1, 2)), np.ones((1, 2)), [[1.0]])": "expected either 'scores' or both",
+    "limner.Results([0], [0], np.ones((1, 2)), np.ones((1, 3)))": "'images' has 2 columns, 'sentences' 3",
+    "limner.Results([0], [0], scores=[[1.0], [2.0, 3.0]])": "Results: 'scores' is no array",
+    "limner.Results([0], [0], scores=[['a']])": "Results: 'scores' must have two axes of numbers",
+    "limner.Results([0], [0], scores=[[1.0]], image_names=['a', 'b'])": "'image_names' has shape (2,), the groups",
+    "limner.Results([0], [0], scores=[[1.0]], sentence_names=[3])": "'sentence_names': text was expected at place 0",
+    "limner.Results([0], [0], scores=[[1.0]], sentence_languages=[None, 'de'])": "'sentence_languages' has shape (2,)",
+    "limner.Results([0], [0], scores=[[1.0]], image_labels=[[1]])": "both 'image_labels' and 'sentence_labels'",
+    "limner.evaluate(run, data, rerank='foo')": "evaluate: how many to rerank, or 'all', was expected, got 'foo'",
+    "limner.evaluate(run, data, rerank=-1)": "evaluate: how many to rerank, or 'all', was expected, got -1",
+    "limner.evaluate(limner.Results([0], [0], scores=[[1.0]]), rerank=3)": "leave out rerank",
+    "limner.bench(run, 'x', rerank=0.5)": "bench: how many to rerank, or 'all', was expected, got 0.5",
     "run.encode_texts([None])": "a sentence was expected at place 0, got None",
     "run.encode_texts(['a bar', 3])": "a sentence was expected at place 1, got 3",
     "run.encode_texts([b'x'])": "a sentence was expected at place 0, got b'x'",
