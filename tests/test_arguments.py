@@ -56,7 +56,9 @@ TAKEN = {
     "limner.evaluate(limner.Results([0, 1], [1, 0], scores=[[0, 1], [1, 0]]), measures='R@1').text_to_image": (
         "{'R@1': 100.0}"
     ),
-    "limner.Results([0, 1], [0, 1], *[torch.eye(2, requires_grad=True, dtype=torch.bfloat16)] * 2).images.tolist()": "[[1.0, 0.0], [0.0, 1.0]]",
+    "limner.Results([0], [0], *[torch.ones(1, 1, requires_grad=True, dtype=torch.bfloat16)] * 2).images.sum()": (
+        "np.float32(1.0)"
+    ),
     "limner.evaluate((torch.ones(7, 2, requires_grad=True), np.ones((14, 2))), data, measures='R@1').split": "'test'",
     "[(one.image, one.sentences, one.group) for one in [limner.Record('a', 'a dog', 3)]]": (
         "[(PosixPath('a'), ('a dog',), '3')]"
