@@ -134,7 +134,7 @@ class InstanceLoss(Loss, settings=Instance):
         sharded: bool = False,
     ) -> None:
         super().__init__()
-        self.dim, self.identities = dim, identities
+        self._width, self._identities = dim, identities
         self.shard = own_shard(identities) if sharded else None
         rows = torch.randn(identities, dim) if self.shard is None else random_rows(dim, self.shard)
         self.weight = nn.Parameter(rows / dim**0.5)

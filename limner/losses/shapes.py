@@ -28,9 +28,9 @@ class ShapeChecked(nn.Module):
     limner's own loop `Loss.terms` calls `forward`, whose batch limner made.
     """
 
-    dim: int | None = None
+    _width: int | None = None
     """The width of embeddings that it was made for; None = any."""
-    identities: int | None = None
+    _identities: int | None = None
     """How many classes it tells apart, if it does."""
 
     _axes: ClassVar[Axes]
@@ -49,7 +49,7 @@ class ShapeChecked(nn.Module):
         return super().__call__(*given, **named)
 
     def _expect(self, axes: Axes, given: Sequence[Any], named: Mapping[str, Any]) -> None:
-        sizes: dict[str, int] = {} if self.dim is None else {"dim": self.dim}
+        sizes: dict[str, int] = {} if self._width is None else {"dim": self._width}
         for name, value in (*zip(axes.order, given, strict=False), *named.items()):
             if name not in axes.of or not isinstance(value, Tensor):
                 continue
@@ -67,16 +67,16 @@ class ShapeChecked(nn.Module):
                 raise SettingsError(
                     f"{type(self).__name__}: {name} is of no pair, and the mean of none is no number"
                 )
-            if self.identities is not None and name in axes.whole and value.device.type == "cpu":
+            if self._identities is not None and name in axes.whole and value.device.type == "cpu":
                 self._expect_classes(name, value)
 
     def _expect_classes(self, name: str, value: Tensor) -> None:
         # a graph cannot hold a decision about values
         if not torch.compiler.is_compiling() and value.numel():
             low, high = (int(end) for end in value.aminmax())
-            if low < 0 or high >= (self.identities or 0):
+            if low < 0 or high >= (self._identities or 0):
                 raise SettingsError(
-                    f"{type(self).__name__}: {name} are classes from 0 to {(self.identities or 0) - 1}, got "
+                    f"{type(self).__name__}: {name} are classes from 0 to {(self._identities or 0) - 1}, got "
                     f"{low if low < 0 else high}"
                 )
 
