@@ -6,16 +6,18 @@ Answers are small: a hit has its key, name, time and a few facts; pictures are s
 import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
 from limner.client import Client
 from limner.data.images import open_rgb
 from limner.documented import Result
 from limner.errors import LimnerError, SettingsError, install_hint
+from limner.requests import wrong_argument
 from limner.search.store import Store
 from limner.wire import Hit, Item, MetadataField, no_picture_has
 
@@ -163,11 +165,20 @@ def agent_server(library: Store | Client) -> Any:
         from mcp.server import MCPServer
         from mcp.server.mcpserver import Image
         from mcp.server.mcpserver.exceptions import ToolError
+        from mcp.server.mcpserver.tools import Tool
         from mcp.types import ToolAnnotations
     except ImportError:
         raise SettingsError(f"agents need the package mcp: {install_hint('mcp')}") from None
-    server = MCPServer("limner", instructions=_HOW, log_level="ERROR")
-    tools = Tools(library)
+    tools, registered = Tools(library), []
+
+    class StrictTool(Tool):
+        async def run(self, *given: Any, **named: Any) -> Any:
+            try:
+                return await super().run(*given, **named)
+            except ToolError as error:
+                if not isinstance(wrong := error.__cause__, ValidationError):
+                    raise
+                raise ToolError(wrong_argument(self.fn_metadata.arg_model, wrong)) from None
 
     def register(call: Callable[..., Any], answer: Callable[[Any], Any] | None = None) -> None:
         @wraps(call)
@@ -181,13 +192,21 @@ def agent_server(library: Store | Client) -> Any:
 
         looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         # a picture is no structure
-        server.tool(annotations=looks, structured_output=answer is None)(tool)
+        made = StrictTool.from_function(tool, annotations=looks, structured_output=answer is None)
+        arguments = made.fn_metadata.arg_model
+        # the package drops a name that it does not know, and a misspelt description would find the newest pictures
+        arguments.model_config["extra"] = "forbid"
+        arguments.model_rebuild(force=True)
+        made.parameters = arguments.model_json_schema(by_alias=True)
+        registered.append(made)
 
     for call in (tools.describe_library, tools.search_pictures, tools.count_pictures, tools.picture_facts):
         register(call)
     for look in (tools.look_at_pictures, tools.look_closely):
         register(look, lambda content: Image(data=content, format="jpeg"))
-    return server
+    return MCPServer(
+        "limner", version=version("limner"), instructions=_HOW, tools=registered, log_level="ERROR"
+    )
 
 
 def _found(picture: Hit | Item) -> Found:

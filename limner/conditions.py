@@ -126,6 +126,20 @@ def value_of(facts: Mapping[str, Any], name: str) -> Any:
     return next((value for known, value in facts.items() if same_name(known) == same_name(name)), None)
 
 
+def wrong_name(name: object) -> str | None:
+    """Why a fact of a picture cannot have this name, since no condition could ask for it; None if it can.
+
+    >>> wrong_name("path")
+    "'path' is the picture's own in conditions; give it another name"
+    """
+    if not isinstance(name, str):
+        return f"expected text as the name of a fact, got {ascii(name)[:40]}"
+    # conditions are read without the blanks around a name; and " path" would look like the picture's own
+    if not name or name != name.strip():
+        return f"expected names without blanks at their ends, got {ascii(name)[:40]}"
+    return "'path' is the picture's own in conditions; give it another name" if name == "path" else None
+
+
 def local_time(text: str) -> datetime:
     """Read a time in ISO 8601; the zone of a time is dropped, its clock reading kept. Raises `ValueError`.
 

@@ -16,7 +16,7 @@ from limner.data.minimal_pairs import PairSet, read_pairs
 from limner.data.readers import open_dataset
 from limner.data.records import Dataset, group_numbers
 from limner.errors import DataError, SettingsError
-from limner.evaluation.arrays import Results
+from limner.evaluation.arrays import Results, as_array
 from limner.evaluation.minimal_pairs import PairReport, bench_embeddings, expect_fit_of_rows
 from limner.evaluation.names import AnyMeasure, parse_measures
 from limner.evaluation.protocols import Protocol, find_protocol, protocol_of
@@ -120,11 +120,14 @@ def evaluate(
     rules = find_protocol(protocol) if isinstance(protocol, str) else protocol
     expect(rules, (Protocol, NoneType), "evaluate: the name of a protocol")
     expect(folds, (int, NoneType), "evaluate: the number of folds")
+    _expect_first("evaluate", rerank)
     expect_call(progress)
     if isinstance(model, Results):
         # refused rather than left out: somebody would believe that the dataset was read
         if data is not None:
             raise SettingsError("evaluate: Results say themselves what matches what; leave out the dataset")
+        if rerank:
+            raise SettingsError("evaluate: Results have a reranking of their own or none; leave out rerank")
         # no dataset format that would name its own
         rules = rules or find_protocol("plain")
         return rules.report(model, wanted, folds=folds, provenance={"versions": versions()})
@@ -158,13 +161,14 @@ def bench(
 
     Raises `DataError` for a folder that is no set, and for arrays that do not fit it.
     """
+    _expect_first("bench", rerank)
     expect_call(progress)
     expect(pairs, (PairSet, *PATH), "bench: a set of pairs, or its folder,")
     chosen = pairs if isinstance(pairs, PairSet) else read_pairs(Path(pairs))
     if (arrays := _arrays("bench", model)) is not None:
         if rerank:
             raise SettingsError("bench: embeddings have no reranker; leave out rerank")
-        images, sentences = (np.asarray(rows) for rows in arrays)
+        images, sentences = _rows("bench", arrays)
         expect_fit_of_rows("bench", chosen, images, sentences)
         return bench_embeddings(chosen, images, sentences, {"versions": versions()})
     return bench_run(_run(model), chosen, rerank=rerank, progress=progress)
@@ -181,6 +185,15 @@ def _arrays(caller: str, model: TrainedModel | Embeddings | str | Path) -> Embed
     return model
 
 
+def _rows(caller: str, arrays: Embeddings) -> tuple[np.ndarray, np.ndarray]:
+    return as_array(caller, "images", arrays[0]), as_array(caller, "sentences", arrays[1])
+
+
+def _expect_first(caller: str, rerank: object) -> None:
+    if rerank != "all" and not (isinstance(rerank, int) and rerank >= 0):
+        expect(rerank, (NoneType,), f"{caller}: how many to rerank, or 'all',")
+
+
 def _run(model: TrainedModel | Embeddings | str | Path) -> TrainedModel:
     assert not isinstance(model, tuple)
     return model if isinstance(model, TrainedModel) else load_model(model)
@@ -194,8 +207,8 @@ def _of_arrays(
     rules: Protocol | None,
     folds: int | None,
 ) -> Report:
-    # before the check of shapes: lists and tensors on the CPU are welcome
-    images, sentences = (np.asarray(rows) for rows in arrays)
+    # before the check of shapes: lists and tensors are welcome
+    images, sentences = _rows("evaluate", arrays)
     image_groups, sentence_groups = group_numbers(dataset)
     for rows, expected, kind in (
         (images, len(image_groups), "image"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -139,7 +140,7 @@ class SentencesRequest(Documented):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            raise SettingsError(_one_line(cls, error)) from None
+            raise SettingsError(wrong_argument(cls, error)) from None
 
     def replace(self: R, **changes: Any) -> R:
         """Make a copy with some fields changed, and check it. Raises `SettingsError`."""
@@ -354,7 +355,8 @@ _EXPECTED = {
 """Errors of pydantic in our words; others keep its own."""
 
 
-def _one_line(cls: type[SentencesRequest], error: ValidationError) -> str:
+def wrong_argument(cls: type[BaseModel], error: ValidationError) -> str:
+    """The first wrong argument of those that a class holds, in one line."""
     faults = error.errors(include_url=False)
     first = faults[0]
     if not first["loc"]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+import limner
 from limner.client import Client
 from limner.search.engine import Engine
 from limner.search.store import Store
@@ -103,6 +104,39 @@ def test_notes_and_refusals_tell_how_to_go_on(library: Store | Client) -> None:
         assert refused.is_error
     assert "camera" in condition.content[0].text or "where" in condition.content[0].text
     assert "holds no picture" in key.content[0].text
+
+
+def test_a_wrong_argument_is_told_in_one_line(store: Store) -> None:
+    from limner.agents import agent_server
+
+    calls = {
+        "unknown argument 'query'; known here: description, like": (
+            "search_pictures",
+            {"query": "a red coat"},
+        ),
+        "unknown argument 'limt'; did you mean 'limit'?": ("search_pictures", {"limt": 3}),
+        "unknown argument 'k'; known here: ": ("describe_library", {"k": 3}),
+        "limit: expected at most 50, got 100": ("search_pictures", {"limit": 100}),
+        "key: Field required": ("picture_facts", {}),
+        "keys: Input should be a valid list": ("look_at_pictures", {"keys": 3}),
+    }
+    for expected, told in zip(calls, called(agent_server(store), *calls.values()), strict=True):
+        assert told.is_error
+        text = told.content[0].text
+        assert expected in text
+        assert "\n" not in text
+
+
+def test_the_server_has_a_version_and_its_tools_take_no_other_arguments(store: Store) -> None:
+    from limner.agents import agent_server
+
+    async def asked() -> Any:
+        async with mcp.Client(agent_server(store)) as client:
+            return client.server_info.version, await client.list_tools()
+
+    version, listed = asyncio.run(asked())
+    assert version == limner.__version__
+    assert {tool.input_schema["additionalProperties"] for tool in listed.tools} == {False}
 
 
 def test_no_tool_changes_anything(store: Store) -> None:

@@ -13,6 +13,7 @@ from limner.data.records import Dataset
 
 SETUP = """
 import json, sys
+import torch
 from pathlib import Path
 import numpy as np
 import limner
@@ -47,9 +48,49 @@ TAKEN = {
     "list(limner.evaluate(run, data, measures=['R@1', 'mAP']).text_to_image)": "['R@1', 'mAP']",
     "list(limner.evaluate(run, data, measures=(one for one in ['mAP,R@1'])).text_to_image)": "['mAP', 'R@1']",
     "store.items(where={'camra': 1})": "Items(0 of 0, no picture has 'camra')",
+    "store.add(pictures[0], identity='7').identity": "'7'",
+    "store.add(pictures[0], identity='').identity": "None",
+    "store.add(pictures[0], metadata={'identity': ' '}).identity": "None",
+    "store.add(pictures[0], metadata={'path': None}).metadata.get('path')": "None",
     "store.search('a red bar', where={'camra': 1})": "Answer(0 of 0 pictures, no picture has 'camra')",
+    "limner.evaluate(limner.Results([0, 1], [1, 0], scores=[[0, 1], [1, 0]]), measures='R@1').text_to_image": (
+        "{'R@1': 100.0}"
+    ),
+    "limner.Results([0], [0], *[torch.ones(1, 1, requires_grad=True, dtype=torch.bfloat16)] * 2).images.sum()": (
+        "np.float32(1.0)"
+    ),
+    "limner.evaluate((torch.ones(7, 2, requires_grad=True), np.ones((14, 2))), data, measures='R@1').split": "'test'",
+    "[(one.image, one.sentences, one.group) for one in [limner.Record('a', 'a dog', 3)]]": (
+        "[(PosixPath('a'), ('a dog',), '3')]"
+    ),
+    "limner.Record(Path('a.png'), ['a dog'], np.int64(3), labels='dog', languages='en').languages": "('en',)",
+    "limner.Dataset('x', 'image', [limner.Record('a.png', ('a dog',), 'a')]).records[0].image.name": "'a.png'",
+    "limner.Dataset('x', 'image', iter([])).records": "()",
 }
 REFUSED = {
+    "limner.Record('a.png', ('a dog',), None)": "a.png: the name of a group was expected, got None",
+    "limner.Record('a.png', ('a dog', 3), 'a')": "a.png: a sentence was expected at place 1, got 3",
+    "limner.Record('a.png', None, 'a')": "a.png: a sentence was expected, or several; got None",
+    "limner.Record('a.png', (), 'a', labels=3)": "a.png: a label was expected",
+    "limner.Record('a.png', (), 'a', 3)": "a.png: the name of a split was expected, got 3",
+    "limner.Record('a.png', (), 'a', metadata=[3])": "a.png: a mapping of facts was expected",
+    "limner.Record(3, (), 'a')": "Record: image is a int",
+    "limner.Dataset('x', 'picture', ())": "'image' or 'identity' was expected as its group_kind, got 'picture'",
+    "limner.Dataset('x', 'image', [3])": "Dataset: a record was expected at place 0, got 3",
+    "limner.evaluate(limner.Results([0, 1], [0, 1]))": "Results: expected either 'scores' or both 'images' and 'sent",
+    "limner.Results([0], [0], np.ones((1, 2)))": "expected either 'scores' or both",
+    "limner.Results([0], [0], np.ones((1, 2)), np.ones((1, 2)), [[1.0]])": "expected either 'scores' or both",
+    "limner.Results([0], [0], np.ones((1, 2)), np.ones((1, 3)))": "'images' has 2 columns, 'sentences' 3",
+    "limner.Results([0], [0], scores=[[1.0], [2.0, 3.0]])": "Results: 'scores' is no array",
+    "limner.Results([0], [0], scores=[['a']])": "Results: 'scores' must have two axes of numbers",
+    "limner.Results([0], [0], scores=[[1.0]], image_names=['a', 'b'])": "'image_names' has shape (2,), the groups",
+    "limner.Results([0], [0], scores=[[1.0]], sentence_names=[3])": "'sentence_names': text was expected at place 0",
+    "limner.Results([0], [0], scores=[[1.0]], sentence_languages=[None, 'de'])": "'sentence_languages' has shape (2,)",
+    "limner.Results([0], [0], scores=[[1.0]], image_labels=[[1]])": "both 'image_labels' and 'sentence_labels'",
+    "limner.evaluate(run, data, rerank='foo')": "evaluate: how many to rerank, or 'all', was expected, got 'foo'",
+    "limner.evaluate(run, data, rerank=-1)": "evaluate: how many to rerank, or 'all', was expected, got -1",
+    "limner.evaluate(limner.Results([0], [0], scores=[[1.0]]), rerank=3)": "leave out rerank",
+    "limner.bench(run, 'x', rerank=0.5)": "bench: how many to rerank, or 'all', was expected, got 0.5",
     "run.encode_texts([None])": "a sentence was expected at place 0, got None",
     "run.encode_texts(['a bar', 3])": "a sentence was expected at place 1, got 3",
     "run.encode_texts([b'x'])": "a sentence was expected at place 0, got b'x'",
@@ -84,6 +125,9 @@ REFUSED = {
     "limner.load(3)": "a loaded model, or a run's folder",
     "limner.train('dual-path-people', data, 'x', settings='seed=x')": "setting 'seed'",
     "limner.train('dual-path-people', data, 'x', settings=[3])": "settings: 'key=value' was expected at place 0",
+    "store.add(pictures[0], metadata={'path': 'zz'})": "'path' is the picture's own in conditions",
+    "store.add(pictures[0], metadata={' ': 'zz'})": "expected names without blanks at their ends, got ' '",
+    "store.add(pictures[0], metadata={1: 'a'})": "expected text as the name of a fact, got 1",
     "store.item(3)": "the key of a picture (`id` of a hit or item) was expected, got 3",
     "store.erase(3)": "the key of a picture or sentence was expected, or several; got 3",
     "store.explain(3, key)": "explain: a text was expected, got 3",

@@ -10,12 +10,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Int64, UInt8
 
+from limner.arguments import expect, several, shown
 from limner.counted import counted
 from limner.data.terms import UNSTATED, TermsOfUse
 from limner.errors import DataError
@@ -34,14 +37,16 @@ GroupKind = Literal["image", "identity"]
 class Record:
     """One picture of a dataset.
 
-    - `image`: path of the file; a picture in memory raises `DataError`.
-    - `sentences`: its descriptions, as published; may be empty for a gallery-only picture.
-    - `group`: name of its image/text group or identity.
+    - `image`: path of the file, also as text; a picture in memory raises `DataError`.
+    - `sentences`: its descriptions, as published; may be empty for a gallery-only picture. One alone is one of a tuple.
+    - `group`: name of its image/text group or identity; a whole number becomes text.
     - `split`: "train", "val" or "test"; None where the source gives none.
     - `metadata`: anything else that the source says of it, JSON values only.
     - `labels`: names of the categories that it shows, where the source was read with them.
     - `languages`: the language of each sentence, a tag such as "de", None where the source gives none; empty if it
       gives none at all. Raises `DataError` for another number of them than of sentences.
+
+    Values of other kinds raise `DataError`.
     """
 
     image: Path
@@ -59,12 +64,32 @@ class Record:
                 f"Record: image is a {type(self.image).__name__}, and a record has the path of a file; save the "
                 "picture, or give pictures in memory to encode_images of a loaded model"
             )
+        try:
+            self._take()
+        except DataError as error:
+            raise DataError(f"{self.image}: {error}") from None
         # A reader of another package, or `replace` with other sentences, would give sentences a wrong language.
         if self.languages and len(self.languages) != len(self.sentences):
             raise DataError(
                 f"{self.image}: {len(self.sentences)} sentences have {len(self.languages)} languages; give one "
                 "of each sentence, or none"
             )
+
+    def _take(self) -> None:
+        """Read values of other forms here, and not where they are used: a text would be read there letter by letter."""
+        expect(self.split, (str, NoneType), "the name of a split")
+        expect(self.metadata, (Mapping,), "a mapping of facts")
+        group = (
+            self.group
+            if isinstance(self.group, str) or not isinstance(self.group, Integral)
+            else str(self.group)
+        )
+        expect(group, (str,), "the name of a group")
+        object.__setattr__(self, "image", Path(self.image))
+        object.__setattr__(self, "group", group)
+        object.__setattr__(self, "sentences", tuple(several(self.sentences, (str,), "a sentence")))
+        object.__setattr__(self, "labels", tuple(several(self.labels, (str,), "a label")))
+        object.__setattr__(self, "languages", tuple(several(self.languages, (str, NoneType), "a language")))
 
 
 # No slots here: `cached_property` needs the instance's dict.
@@ -87,6 +112,14 @@ class Dataset:
     drawn: Mapping[str, str] = field(default_factory=dict)
     # Never those of "test": training is handed its splits alone, and must not see test through them.
     training_images: Mapping[str, tuple[Path, ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        expect(self.source, (str,), "Dataset: its source, e.g. 'folder:pictures',")
+        if self.group_kind not in get_args(GroupKind):
+            raise DataError(
+                f"Dataset: 'image' or 'identity' was expected as its group_kind, got {shown(self.group_kind)}"
+            )
+        object.__setattr__(self, "records", tuple(several(self.records, (Record,), "Dataset: a record")))
 
     def __repr__(self) -> str:
         """One line of counts: records alone would be pages."""

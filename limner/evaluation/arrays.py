@@ -12,11 +12,13 @@ sentence_languages (m,)             text, where there is any: tags of languages,
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from limner.arguments import several
 from limner.errors import DataError
 from limner.evaluation.array_files import check_array, check_finite, read_arrays, texts, unit_rows
 from limner.evaluation.relevance import Relevance
@@ -24,9 +26,10 @@ from limner.evaluation.reranking import Reranking
 
 _GROUPS = "image_groups", "sentence_groups"
 
+_TEXTS = "image_names", "sentence_names", "sentence_languages"
 _NAMES = (
-    *("images", "sentences", "scores", "image_groups", "sentence_groups"),
-    *("image_labels", "sentence_labels", "image_names", "sentence_names", "sentence_languages"),
+    *("images", "sentences", "scores", "image_groups", "sentence_groups", "image_labels", "sentence_labels"),
+    *_TEXTS,
 )
 
 
@@ -36,7 +39,7 @@ class Results:
 
     `reranking` orders the first of what embeddings find; it is not saved. `sentence_languages` are tags such as "de",
     None or "" where one is not known, and empty where none is. Groups are integers, or text on both sides, which is
-    numbered; other kinds raise `DataError`, as in a file.
+    numbered. Lists and tensors are welcome; other kinds and numbers than a file may have raise `DataError`, as there.
     """
 
     # lists and tensors are welcome: what they hold is checked where they enter
@@ -53,11 +56,20 @@ class Results:
     reranking: Reranking | None = None
 
     def __post_init__(self) -> None:
-        groups = {name: _as_array(getattr(self, name)) for name in _GROUPS}
-        for name, array in groups.items():
-            check_array("Results", name, array)
-        _number_groups("Results", groups)
-        for name, array in groups.items():
+        arrays: dict[str, Any] = {}
+        for name in _NAMES:
+            value = getattr(self, name)
+            if name in _TEXTS:
+                value = several(value, (str, NoneType), f"Results: '{name}': text") or None
+            elif value is not None:
+                value = as_array("Results", name, value)
+                check_array("Results", name, value)
+                value = _as_floats(value) if name == "scores" else value
+            if value is not None:
+                arrays[name] = value
+        _expect_fit("Results", arrays, ", ".join(f"'{name}'" for name in arrays))
+        _number_groups("Results", arrays)
+        for name, array in arrays.items():
             object.__setattr__(self, name, array)
 
     def save(self, path: Path) -> None:
@@ -142,6 +154,23 @@ def results_of(path: Path, arrays: dict[str, Any], there: str) -> Results:
             )
     for name, array in arrays.items():
         check_array(path, name, array)
+    _expect_fit(path, arrays, there)
+    for name, array in arrays.items():
+        if not array.size:
+            raise DataError(f"{path}: '{name}' is empty, of shape {array.shape}")
+    for side in _TEXTS:
+        if side in arrays:
+            arrays[side] = texts(path, side, arrays[side])
+    for name in ("images", "sentences", "scores"):
+        if name in arrays:
+            arrays[name] = _as_floats(arrays[name])
+            check_finite(path, name, arrays[name])
+    _number_groups(path, arrays)
+    return Results(**arrays)
+
+
+def _expect_fit(path: Path | str, arrays: dict[str, Any], there: str) -> None:
+    """Raise `DataError` for arrays too many or too few, and for numbers of rows and columns that differ."""
     has_scores, has_rows = "scores" in arrays, {"images", "sentences"} <= arrays.keys()
     # Both would have to agree, and no rule says which to believe.
     if has_scores == has_rows:
@@ -161,31 +190,29 @@ def results_of(path: Path, arrays: dict[str, Any], there: str) -> Results:
     if ("image_labels" in arrays) != ("sentence_labels" in arrays):
         raise DataError(f"{path}: expected both 'image_labels' and 'sentence_labels', or neither")
     for name, shape in expected.items():
-        if name in arrays and arrays[name].shape[: len(shape)] != shape:
-            raise DataError(f"{path}: '{name}' has shape {arrays[name].shape}, the groups say {shape}")
-    for name, array in arrays.items():
-        if not array.size:
-            raise DataError(f"{path}: '{name}' is empty, of shape {array.shape}")
+        if name in arrays and (found := np.shape(arrays[name]))[: len(shape)] != shape:
+            raise DataError(f"{path}: '{name}' has shape {found}, the groups say {shape}")
     for first, second in (("images", "sentences"), ("image_labels", "sentence_labels")):
         if first in arrays and arrays[first].shape[1] != arrays[second].shape[1]:
             columns = arrays[first].shape[1], arrays[second].shape[1]
             raise DataError(f"{path}: '{first}' has {columns[0]} columns, '{second}' {columns[1]}")
-    for side in ("image_names", "sentence_names", "sentence_languages"):
-        if side in arrays:
-            arrays[side] = texts(path, side, arrays[side])
-    for name in ("images", "sentences", "scores"):
-        # Votes and negative distances may be whole numbers, and some machines have longer floats.
-        if name in arrays and (arrays[name].dtype.kind != "f" or arrays[name].dtype.itemsize > 8):
-            arrays[name] = arrays[name].astype(np.float64)
-        if name in arrays:
-            check_finite(path, name, arrays[name])
-    _number_groups(path, arrays)
-    return Results(**arrays)
 
 
-def _as_array(groups: Any) -> np.ndarray:
-    # a tensor on an accelerator is on no account numpy's
-    return np.asarray(groups.detach().cpu() if hasattr(groups, "detach") else groups)
+def _as_floats(array: np.ndarray) -> np.ndarray:
+    # votes and negative distances may be whole numbers, and some machines have longer floats
+    return array.astype(np.float64) if array.dtype.kind != "f" or array.dtype.itemsize > 8 else array
+
+
+def as_array(whose: str, name: str, given: Any) -> np.ndarray:
+    """A list or a tensor as an array, also one with a gradient. Raises `DataError` for what is none."""
+    try:
+        # a tensor on an accelerator, or in bf16, is on no account numpy's
+        if hasattr(given, "detach"):
+            given = given.detach().cpu()
+            given = given.float() if str(given.dtype) == "torch.bfloat16" else given
+        return np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{whose}: '{name}' is no array ({error})") from None
 
 
 def _number_groups(path: Path | str, arrays: dict[str, Any]) -> None:

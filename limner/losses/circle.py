@@ -42,7 +42,7 @@ class Circle(LossSettings):
         return CircleLoss(self.margin, self.gamma)
 
 
-class CircleLoss(Loss):
+class CircleLoss(Loss, settings=Circle):
     """`log[1 + Σ_j exp(γ α_n^j (s_n^j − Δ_n)) · Σ_i exp(−γ α_p^i (s_p^i − Δ_p))]` of an anchor's similarities: s_p with
     what matches it, s_n with the others.
 

@@ -57,7 +57,7 @@ class CMCE(LossSettings):
         return CMCELoss(dim, classes)
 
 
-class CMCELoss(Loss):
+class CMCELoss(Loss, settings=CMCE):
     """`−Σ_v log p^S_{t_v}(v) − Σ_s log p^V_{t_s}(s)` (Eq. 3), divided by the number of pairs.
 
     Two buffers hold a feature of each identity: `texts` those of its sentences, `images` those of its pictures. A
@@ -95,6 +95,7 @@ class CMCELoss(Loss):
         block: int = _BLOCK,
     ) -> None:
         super().__init__()
+        self._width, self._identities = dim, identities
         # buffers: a resumed run must go on with the same rows, and no optimiser may touch them
         self.register_buffer("images", torch.zeros(identities, dim))
         self.register_buffer("texts", torch.zeros(identities, dim))

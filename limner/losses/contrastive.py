@@ -72,7 +72,7 @@ def expect_within_the_clip(temperature: float, *, learnt: bool) -> None:
         )
 
 
-class ContrastiveLoss(Loss):
+class ContrastiveLoss(Loss, settings=Contrastive):
     """`−Σ_j q_ij · log softmax_j(cos(I_i, T_j) / τ)`, averaged over the images i; the same for the sentences; their
     mean.
 

@@ -93,7 +93,7 @@ class Instance(LossSettings):
         return InstanceLoss(dim, classes, bias=self.bias, initial=self.initial, sharded=self.sharded)
 
 
-class InstanceLoss(Loss):
+class InstanceLoss(Loss, settings=Instance):
     """`−log softmax(W_shareᵀ f)[c]`, averaged over the batch.
 
     Call it once with the image features and once with the sentence features: since `weight` is one
@@ -134,6 +134,7 @@ class InstanceLoss(Loss):
         sharded: bool = False,
     ) -> None:
         super().__init__()
+        self._width, self._identities = dim, identities
         self.shard = own_shard(identities) if sharded else None
         rows = torch.randn(identities, dim) if self.shard is None else random_rows(dim, self.shard)
         self.weight = nn.Parameter(rows / dim**0.5)

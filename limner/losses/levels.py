@@ -51,7 +51,7 @@ class Levels(LossSettings):
         return LevelsLoss(self.margin, self.negatives)
 
 
-class LevelsLoss(Loss):
+class LevelsLoss(Loss, settings=Levels):
     """`Σ [γ − S(V, T) + S(V, T⁻)]₊ + [γ − S(V, T) + S(V⁻, T)]₊` of one granularity, averaged over the pairs.
 
     Our name = their symbol: `margin` = γ; `similarity[i, j]` = S of image i and sentence j.

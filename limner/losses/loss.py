@@ -8,13 +8,16 @@ knows by name.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from functools import wraps
+from inspect import signature
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from limner.errors import SettingsError
 from limner.losses.shapes import ShapeChecked
 from limner.losses.sharded_classes import Shard
 from limner.settings import Settings
@@ -181,6 +184,35 @@ class Loss(ShapeChecked, ABC):
 
     shard: Shard | None = None
     """The rows of its parameters that this process holds; None = all."""
+
+    def __init_subclass__(cls, *, settings: type[LossSettings] | None = None, **options: Any) -> None:
+        """With `settings`, `__init__` raises `SettingsError` for arguments that fields of the same names would refuse.
+
+        A misspelt variant would compute another one without a word.
+        """
+        super().__init_subclass__(**options)
+        if settings is None:
+            return
+        build, fields = cls.__init__, settings.model_fields
+        order = tuple(signature(build).parameters)[1:]
+
+        @wraps(build)
+        def checked(self: Any, *given: Any, **named: Any) -> None:
+            values = dict(zip(order, given, strict=False)) | named
+            try:
+                held = settings.parse({name: one for name, one in values.items() if name in fields})
+            except SettingsError as error:
+                raise SettingsError(f"{cls.__name__}: {error}") from None
+            made = {name: getattr(held, name) for name in values if name in fields}
+            places = [made.get(name, one) for name, one in zip(order, given, strict=False)]
+            build(
+                self,
+                *places,
+                *given[len(order) :],
+                **{name: made.get(name, one) for name, one in named.items()},
+            )
+
+        cls.__init__ = checked  # type: ignore[method-assign]
 
     def use(self, settings: LossSettings, samples: int) -> None:
         """Take over a stage's settings; `samples` is the number of pairs in an epoch."""

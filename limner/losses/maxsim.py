@@ -54,7 +54,7 @@ class MaxSim(LossSettings):
         return MaxSimLoss(self.temperature, learnt=self.learnt)
 
 
-class MaxSimLoss(Loss):
+class MaxSimLoss(Loss, settings=MaxSim):
     """`−Σ_j q_ij · log softmax_j(S_ij / τ)`, averaged over the images i; the same for the sentences; their mean.
 
     Our name = their symbol: `similarity` = S, which FILIP has as s^I and s^T (`limner.models.late` says what S is);

@@ -49,7 +49,7 @@ class Ranking(LossSettings):
         return RankingLoss(self.margin, self.negatives)
 
 
-class RankingLoss(Loss):
+class RankingLoss(Loss, settings=Ranking):
     """`max[0, α − (D(I_a,T_a) − D(I_a,T_n))] + max[0, α − (D(T_a,I_a) − D(T_a,I_n))]`, averaged over the pairs.
 
     Our name = their symbol: `margin` = α, cosine similarity = D, row i of `images` and of `texts` = (I_a, T_a).

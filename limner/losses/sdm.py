@@ -37,7 +37,7 @@ class SDM(LossSettings):
         return SDMLoss(self.temperature)
 
 
-class SDMLoss(Loss):
+class SDMLoss(Loss, settings=SDM):
     """`Σ_j p_ij · log(p_ij / (q_ij + ε))`, averaged over the images i, and the same for the sentences, added.
 
     Our name = their symbol: p_i = softmax over j of cos(v_i, t_j) / τ; q_ij = y_ij / Σ_k y_ik, where y_ij = 1 for an

@@ -61,7 +61,7 @@ class Sextuple(LossSettings):
         return SextupleLoss(dim=dim)
 
 
-class SextupleLoss(Loss):
+class SextupleLoss(Loss, settings=Sextuple):
     """`O(X, Y)` of Eq. 6, averaged over the sextuples.
 
     An image x_i meets a relevant sentence y_j and a hard negative y_k (the paper: violator), found in the v_x-th draw;

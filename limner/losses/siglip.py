@@ -48,7 +48,7 @@ class SigLIP(LossSettings):
         return SigLIPLoss(self.scale, self.bias)
 
 
-class SigLIPLoss(Loss):
+class SigLIPLoss(Loss, settings=SigLIP):
     """`−Σ_i Σ_j log sigmoid(z_ij · (t · cos(I_i, T_j) + b))`, divided by the number of pairs in the batch.
 
     Our name = their symbol: `log_scale` = t', with t = exp(t'); `bias` = b; z_ij = 1 for an image and a sentence that

@@ -39,7 +39,7 @@ class TAL(LossSettings):
         return TALLoss(self.margin, self.temperature)
 
 
-class TALLoss(Loss):
+class TALLoss(Loss, settings=TAL):
     """`[m − S⁺(I_i) + τ · log Σ_j q_ij exp(S(I_i, T_j) / τ)]₊`, averaged over the images i, and the same for the
     sentences, added.
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from limner.conditions import local_time
+from limner.conditions import local_time, wrong_name
 from limner.errors import DataError, LimnerError, SettingsError
 from limner.export.exported import ExportedModel
 from limner.names import Spelling
@@ -316,8 +316,12 @@ def told_by(metadata: Mapping[str, Mapping[str, Any] | Told]) -> dict[str, Told]
             told[absolute] = values
             continue
         facts = dict(values)
+        for name in [name for name, value in facts.items() if value is not None]:
+            if wrong := wrong_name(name):
+                raise DataError(f"metadata of {path!a}: {wrong}")
         if facts.get("identity") is not None:
-            facts["identity"] = str(facts["identity"])
+            # an identity without a sign is none, as an empty cell of a table
+            facts["identity"] = given if (given := str(facts["identity"])).strip() else None
         try:
             to_json({name: value for name, value in facts.items() if name != "taken"})
         except (TypeError, ValueError):

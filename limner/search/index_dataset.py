@@ -87,11 +87,6 @@ def index_dataset(
 
 def _facts(dataset: Dataset, record: Record, with_split: bool) -> dict[str, Any]:
     """The facts of a record, as `limner.search.metadata` reads them from a file."""
-    # the same rule as for a file of metadata: in conditions `path` means the image's own
-    if "path" in record.metadata:
-        raise DataError(
-            f"{dataset.source}: its column 'path' has the name of the picture's own path in conditions; rename it"
-        )
     facts = {name: None if value == "" else value for name, value in record.metadata.items()}
     facts["labels"] = list(record.labels) or None
     if with_split and record.split is not None:

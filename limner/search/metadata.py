@@ -11,6 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NoReturn
 
+from limner.conditions import wrong_name
 from limner.durable import from_json
 from limner.errors import DataError
 from limner.text_files import table_rows, text_lines
@@ -26,7 +27,7 @@ def read_metadata(file: str | Path) -> dict[str, dict[str, Any]]:
     Empty CSV cells and JSON nulls are None, which takes a fact away; CSV values stay text; `identity` becomes text.
 
     Raises `DataError` in one line, with the number of the line, for whatever cannot be read that way, for a
-    row without `file`, for a column `path`, and for an image that comes twice.
+    row without `file`, for a column `path` or one without a name, and for an image that comes twice.
     """
     file = Path(file)
     readers = {".csv": _csv_rows, ".jsonl": _json_rows}
@@ -37,10 +38,10 @@ def read_metadata(file: str | Path) -> dict[str, dict[str, Any]]:
     for line, row in reader(file):
         where = f"{file}, line {line}"
         values = {name: None if value == "" else value for name, value in row.items()}
-        # in conditions `path` means the image's own, so nobody could ask for this column
-        if values.get("path") is not None:
-            raise DataError(f"{where}: 'path' is the picture's own in conditions; give it another name")
         path = _picture(file, where, values.pop("file", None))
+        for name in [name for name, value in values.items() if value is not None]:
+            if wrong := wrong_name(name):
+                raise DataError(f"{where}: {wrong}")
         if path in pictures:
             raise DataError(f"{where}: {path[:_LONGEST]!a} comes a second time; give one row a picture")
         if values.get("identity") is not None:

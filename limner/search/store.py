@@ -181,9 +181,10 @@ class Store:
     ) -> Item:
         """Add an image file where it lies; one that is there gets the facts that are given, and keeps the others.
 
-        None among the metadata takes a fact away. A store keeps no files of its own: bytes are for a server with a
-        folder of uploads, and raise a `SettingsError` here. A `name` goes into the metadata. Raises what
-        `limner.search.index.index_pictures` raises, and `StoreError` for a file that cannot be read.
+        None among the metadata takes a fact away, and so does an empty `identity`. A store keeps no files of its own:
+        bytes are for a server with a folder of uploads, and raise a `SettingsError` here. A `name` goes into the
+        metadata. Raises what `limner.search.index.index_pictures` raises, and `StoreError` for a file that cannot be
+        read.
         """
         # the signature is the client's, which sends bytes; a store that kept files would be a second place for them
         if not isinstance(image, str | Path):

@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Scope
 
+from limner.conditions import wrong_name
 from limner.errors import UnfinishedErasureError
 from limner.requests import where_strings
 from limner.search.engine import Engine
@@ -66,7 +67,7 @@ class NewItem(RequestModel):
     """The picture file in base64."""
 
     identity: Annotated[str, Field(max_length=200)] | None = None
-    """The identity that it shows; null = none. If it is not sent, a picture that is there keeps its own."""
+    """The identity that it shows; null or empty = none. If it is not sent, a picture that is there keeps its own."""
 
     metadata: dict[str, JsonValue] = Field(
         default={},
@@ -81,16 +82,9 @@ class NewItem(RequestModel):
     @field_validator("metadata")
     @classmethod
     def _with_names(cls, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Refuse a fact of the name `path`, or of one that a condition cannot mean."""
-        # conditions are read without the blanks around a name, so nobody could ask for this one; and " path" would look
-        # like the image's own
-        if any(not name or name != name.strip() for name in metadata):
-            raise PydanticCustomError("blanks", "expected names without blanks at their ends")
-        # in conditions `path` means the image's own, so nobody could ask for this one
-        if "path" in metadata:
-            raise PydanticCustomError(
-                "path", "'path' is the picture's own in conditions; give it another name"
-            )
+        """Refuse a fact of a name that a condition cannot mean."""
+        for wrong in filter(None, map(wrong_name, metadata)):
+            raise PydanticCustomError("name", "{wrong}", {"wrong": wrong})
         return metadata
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import limner.losses
 from limner.errors import SettingsError
-from limner.losses import CMCELoss, InstanceLoss, Loss, SDMLoss
+from limner.losses import CMCELoss, ContrastiveLoss, InstanceLoss, Loss, SDMLoss
 
 DIM, PAIRS = 5, 4
 SHAPES = {"batch": PAIRS, "dim": DIM, "more_images": 2, "more_texts": 3}
@@ -81,6 +81,45 @@ def test_a_column_of_groups_is_told_with_both_shapes() -> None:
     assert str(caught.value) == "SDMLoss: groups has the shape (4, 1), (4) was expected: (batch)"
     with pytest.raises(SettingsError, match="InstanceLoss: groups has the shape"):
         InstanceLoss(DIM, PAIRS)(rows, groups[:, None])
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_an_empty_batch_is_refused(name: str) -> None:
+    loss = built(name)
+    with pytest.raises(SettingsError, match=rf"^{name}: \w+ is of no pair"):
+        call(
+            loss,
+            {
+                key: one[:0, :0] if one.dim() == 2 and key == "similarity" else one[:0]
+                for key, one in given(loss).items()
+            },
+        )
+
+
+@pytest.mark.parametrize("name", ["InstanceLoss", "CMCELoss"])
+def test_another_width_and_classes_that_are_not_there_are_refused(name: str) -> None:
+    loss = built(name)
+    tensors = given(loss)
+    wide = {key: torch.rand(PAIRS, DIM + 1) if one.dim() == 2 else one for key, one in tensors.items()}
+    with pytest.raises(SettingsError, match=rf"^{name}: \w+ has the shape \(4, 6\), \(\w+, 5\) was expected"):
+        call(loss, wide)
+    for wrong in (-1, -100, PAIRS):
+        with pytest.raises(SettingsError, match=rf"^{name}: groups are classes from 0 to 3, got {wrong}$"):
+            call(loss, {**tensors, "groups": torch.tensor([0, 1, 2, wrong])})
+
+
+def test_other_methods_are_held_to_their_shapes() -> None:
+    loss, rows, groups = CMCELoss(DIM, PAIRS), torch.eye(PAIRS, DIM), torch.arange(PAIRS)
+    with pytest.raises(
+        SettingsError, match=r"^CMCELoss: image_groups has the shape \(3,\), \(4\) was expected"
+    ):
+        loss.fill(rows, groups[:3], rows, groups)
+    with pytest.raises(SettingsError, match="text_groups are classes from 0 to 3, got 4"):
+        loss.fill(rows, groups, rows, groups + 1)
+    with pytest.raises(SettingsError, match=r"^InstanceLoss: features has the shape \(4, 4\)"):
+        InstanceLoss(DIM, PAIRS).logits(torch.eye(4))
+    with pytest.raises(SettingsError, match=r"^ContrastiveLoss: groups has the shape \(4, 1\)"):
+        ContrastiveLoss().of_similarities(torch.eye(4), groups[:, None])
 
 
 @pytest.mark.slow  # a process of its own, without the checks of types that break a graph

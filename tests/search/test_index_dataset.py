@@ -186,7 +186,7 @@ def test_what_excludes_each_other_is_refused_in_one_line(folder: Path, tmp_path:
     with store.writing(), pytest.raises(StoreError, match="is being written"):
         limner.index(encoder, StoreFiles.open(store.folder), data=source)
     odd = Dataset("folder:x", "image", (Record(folder / "a/2.png", (), "a", metadata={"path": 1}),))
-    with pytest.raises(DataError, match="column 'path'"):
+    with pytest.raises(DataError, match="'path' is the picture's own"):
         limner.index(encoder, store, data=odd)
     with pytest.raises(DataError, match="none of its 0 pictures"):
         limner.index(encoder, store, data=replace(odd, records=()))

@@ -53,6 +53,12 @@ def test_json_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a.jsonl", b'{"file": "a", "identity": [1]}\n', "under 'identity'"),
         ("a.jsonl", b'{"file": "a", "identity": true}\n', "under 'identity'"),
         ("a.jsonl", b'{"file": "a", "path": "b"}\n', "line 1: 'path' is the picture's own"),
+        ("a.csv", b"file,\na,b\n", "line 2: expected names without blanks at their ends, got ''"),
+        (
+            "a.jsonl",
+            b'{"file": "a", " x": 1}\n',
+            "line 1: expected names without blanks at their ends, got ' x'",
+        ),
         ("a.csv", b"file,path\na,b\n", "line 2: 'path' is the picture's own"),
         ("a.jsonl", b'{"file": "a", "x": NaN}\n', "not JSON"),
         ("a.jsonl", b'{"file": "\\ud800"}\n', "not JSON"),

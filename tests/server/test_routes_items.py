@@ -147,6 +147,7 @@ def test_add_and_find(changing: TestClient, tmp_path: Path) -> None:
     assert changing.post("/v1/items", json={**plain, "identity": "18"}).json()["metadata"]["camera"] == 8
     again = changing.post("/v1/items", json={**body, "name": "b.png", "identity": None}).json()
     assert (again["id"], again["name"], again["identity"]) == (item["id"], "b.png", None)
+    assert changing.post("/v1/items", json={**body, "identity": ""}).json()["identity"] is None
     assert changing.get("/v1/info").json()["pictures"] == COUNT + 1
     assert changing.delete(f"/v1/items/{item['id']}").status_code == 204
     assert not file.exists()
