@@ -109,7 +109,7 @@ def test_notes_and_refusals_tell_how_to_go_on(library: Store | Client) -> None:
 def test_a_wrong_argument_is_told_in_one_line(store: Store) -> None:
     from limner.agents import agent_server
 
-    calls = {
+    calls: dict[str, tuple[str, dict[str, Any]]] = {
         "unknown argument 'query'; known here: description, like": (
             "search_pictures",
             {"query": "a red coat"},
