@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from limner.data.alike import close_pairs, same_pictures, small_grey
+from limner.data.alike import close_pairs, same_pictures, small_copy
 from limner.search.duplicates import SIMILAR
 
 _DIM = 512
@@ -50,16 +50,16 @@ def main() -> None:
         grey(content)
     took = (time.perf_counter() - began) / len(contents)
     print(f"thumbnails: {1e3 * took:.2f} ms each on one core, {took * count:.1f} s for all", flush=True)
-    coarse = rng.integers(0, 256, (count, 6, 6), dtype=np.uint8)
+    coarse = rng.integers(0, 256, (count, 6, 6, 3), dtype=np.uint8)
     looks = np.stack(
         [
-            np.asarray(Image.fromarray(one).resize((24, 24), Image.Resampling.BICUBIC)).ravel()
+            np.asarray(Image.fromarray(one).resize((16, 16), Image.Resampling.BICUBIC)).ravel()
             for one in coarse
         ]
     )
     copies = np.arange(50, count, 100)
     looks[copies] = np.clip(
-        looks[copies - 1].astype(np.int16) + rng.integers(-4, 5, (len(copies), 576)), 0, 255
+        looks[copies - 1].astype(np.int16) + rng.integers(-4, 5, (len(copies), 768)), 0, 255
     )
     began = time.perf_counter()
     same = set(same_pictures(looks))
@@ -93,7 +93,7 @@ def thumbnail(folder: Path, seed: int) -> bytes:
 def grey(content: bytes) -> np.ndarray:
     """A thumbnail as it is compared."""
     with Image.open(io.BytesIO(content)) as image:
-        return small_grey(image)
+        return small_copy(image)
 
 
 if __name__ == "__main__":

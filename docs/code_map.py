@@ -42,6 +42,7 @@ WAYS = {
         ("limner/models/image/encoder.py", "ImageEncoder", "makes features of pixels"),
         ("limner/models/image/resnet.py", "ResNet", "is the network in it"),
         ("limner/losses/loss.py", "Loss", "is the base of losses"),
+        ("limner/losses/shapes.py", "ShapeChecked", "refuses batches of another shape"),
         ("limner/losses/instance.py", "InstanceLoss", "is one of them"),
         ("limner/training/sparse_rows.py", "join_rows", "joins gradients of rows between processes"),
         ("limner/training/optimiser.py", "set_rate", "sets the rate by which weights are changed"),

@@ -1,4 +1,4 @@
-"""Pictures that are the same in another size, format or quality, told by small grey copies of them; and close rows."""
+"""Pictures that are the same in another size, format or quality, told by small copies of them; and close rows."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,18 +6,21 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
-_SAME = 0.15
+_SAME = 0.2
 """Root mean square difference of two small pictures at mean 0 and deviation 1, up to which they are one picture.
 
-A quarter of the size as WebP was up to 0.10 away, 20 % brighter 0.13, ten pixels less on each side 0.16 and more, and
-no other of 400 photographs below 0.42.
+A quarter of the size as WebP was up to 0.19 away, 20 % brighter 0.13, ten pixels less on each side 0.39 in the middle,
+and no other of 400 photographs below 0.44 (docs/log/2026-11-29.md).
 """
 
-SMALL = 24
+SMALL = 16
 """Width and height of the small pictures."""
 
+VALUES = 3 * SMALL**2
+"""Values of a small picture."""
+
 _FLAT = 0.05
-"""Smallest deviation of grey that counts as one, of the range from black to white: below it is noise."""
+"""Smallest deviation of values that counts as one, of the range from black to white: below it is noise."""
 
 _DIMENSIONS = 64
 """Dimensions of the first look."""
@@ -35,18 +38,18 @@ Rows = Int[np.ndarray, " rows"]
 Matrix = Float[np.ndarray, "rows dim"]
 
 
-def small_grey(image: Image.Image) -> UInt8[np.ndarray, " grey"]:
-    """A picture as a row of 24 × 24 grey values; of a JPEG that is not loaded yet only an eighth may be decoded."""
-    image.draft("L", (SMALL, SMALL))
-    return np.asarray(image.convert("L").resize((SMALL, SMALL), Image.Resampling.BOX)).ravel()
+def small_copy(image: Image.Image) -> UInt8[np.ndarray, " values"]:
+    """A picture as a row of 16 × 16 colours; of a JPEG that is not loaded yet only an eighth may be decoded."""
+    image.draft("RGB", (SMALL, SMALL))
+    return np.asarray(image.convert("RGB").resize((SMALL, SMALL), Image.Resampling.BOX)).ravel()
 
 
-def same_pictures(small: UInt8[np.ndarray, "pictures grey"]) -> Iterator[tuple[int, int]]:
+def same_pictures(small: UInt8[np.ndarray, "pictures values"]) -> Iterator[tuple[int, int]]:
     """All pairs of small pictures that are one picture, each once, the lower row first."""
-    grey = small.astype(np.float32) / 255
-    deviations = np.maximum(grey.std(1, keepdims=True), _FLAT) if len(grey) else 1
-    # divided by the side, a distance is the root of a mean
-    scaled = (grey - grey.mean(1, keepdims=True)) / deviations / SMALL
+    values = small.astype(np.float32) / 255
+    deviations = np.maximum(values.std(1, keepdims=True), _FLAT) if len(values) else 1
+    # divided by the root of their number, a distance is the root of a mean
+    scaled = (values - values.mean(1, keepdims=True)) / deviations / np.float32(np.sqrt(VALUES))
     return close_pairs(scaled.__getitem__, len(scaled), _SAME**2)
 
 

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import UInt8
 
-from limner.data.alike import SMALL, same_pictures, small_grey
+from limner.data.alike import SMALL, VALUES, same_pictures, small_copy
 from limner.data.check_report import KINDS, Facts, Problem, Report, Severity, SplitFacts, render
 from limner.data.images import is_picture_name, open_rgb
 from limner.data.published import nearest_edition
@@ -179,12 +179,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The state of one image file; `digest` of its bytes and its small grey copy if it was opened."""
+    """The state of one image file; `digest` of its bytes and its small copy if it was opened."""
 
     state: Literal["sound", "missing", "unreadable"]
     digest: bytes = b""
     reason: str = ""
-    grey: UInt8[np.ndarray, " grey"] | None = field(default=None, compare=False)
+    grey: UInt8[np.ndarray, " values"] | None = field(default=None, compare=False)
 
 
 def inspect_pictures(
@@ -220,7 +220,7 @@ def _inspect(path: Path, open_images: bool) -> Finding:
         with path.open("rb") as file:
             # The bytes, not the pixels: a copy that was saved again is another file and is not found.
             digest = hashlib.file_digest(file, "sha256").digest()
-        grey = small_grey(open_rgb(path, short_side=SMALL))
+        grey = small_copy(open_rgb(path, short_side=SMALL))
     # Both are OSErrors, so they come before the clause for those.
     except (FileNotFoundError, NotADirectoryError):
         return Finding("missing")
@@ -313,7 +313,7 @@ def _near_duplicates(
     """Pictures that are in another split, too, in another size, format or quality."""
     looks = {path: finding.grey for path, finding in findings.items() if finding.grey is not None}
     paths = list(looks)
-    small = np.stack(list(looks.values())) if looks else np.empty((0, SMALL**2), np.uint8)
+    small = np.stack(list(looks.values())) if looks else np.empty((0, VALUES), np.uint8)
     pairs = [
         (paths[first], paths[second])
         for first, second in same_pictures(small)

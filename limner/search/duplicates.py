@@ -1,6 +1,6 @@
 """Pictures of a store that are the same, or nearly so: copies, other sizes and formats, shots of one burst.
 
-Two looks find the pairs. The same picture in another size, format or quality is told by the thumbnails, as small grey
+Two looks find the pairs. The same picture in another size, format or quality is told by the thumbnails, as small
 pictures: embeddings of a copy at half the size may be as far apart as those of any two pictures (a cosine of 0.66 was
 the middle of 40, docs/log/2026-11-29.md). Shots of one scene are told by the embeddings. Both look for close rows of a
 matrix, all pairs of them (`close_pairs`).
@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image
 
-from limner.data.alike import SMALL, close_pairs, same_pictures, small_grey
+from limner.data.alike import VALUES, close_pairs, same_pictures, small_copy
 from limner.documented import Result
 from limner.errors import SettingsError
 from limner.search.ranking import NEAR_DUPLICATE
@@ -119,11 +119,11 @@ def find_duplicates(
 
 def _small_pictures(
     files: StoreFiles, snapshot: Snapshot, progress: Callable[[int, int], None] | None
-) -> tuple[Int[np.ndarray, " some"], UInt8[np.ndarray, "some grey"]]:
-    """The rows that have a thumbnail, and these as small grey pictures."""
+) -> tuple[Int[np.ndarray, " some"], UInt8[np.ndarray, "some values"]]:
+    """The rows that have a thumbnail, and these as small pictures."""
     every = np.arange(len(snapshot.vectors))
     places: list[int] = []
-    small: list[UInt8[np.ndarray, " grey"]] = []
+    small: list[UInt8[np.ndarray, " values"]] = []
     with ThreadPoolExecutor() as threads:
         for start in range(0, len(every), _BLOCK):
             block = every[start : start + _BLOCK]
@@ -134,14 +134,14 @@ def _small_pictures(
                     small.append(grey)
             if progress is not None:
                 progress(start + len(block), len(every))
-    return np.array(places, np.int64), np.array(small, np.uint8).reshape(len(small), SMALL**2)
+    return np.array(places, np.int64), np.array(small, np.uint8).reshape(len(small), VALUES)
 
 
-def _grey(content: bytes | None) -> UInt8[np.ndarray, " grey"] | None:
+def _grey(content: bytes | None) -> UInt8[np.ndarray, " values"] | None:
     if content is None:
         return None
     with Image.open(io.BytesIO(content)) as image:
-        return small_grey(image)
+        return small_copy(image)
 
 
 class _Worth:

@@ -360,7 +360,9 @@ class Engine:
     def _reads_words(self, query: SearchRequest) -> bool:
         if not query.wanted:
             return False
-        return reads_words(self.encoder) if query.words is None else query.words
+        # by default a reranker keeps the last word
+        asked = self.reranker is None and reads_words(self.encoder)
+        return asked if query.words is None else query.words
 
     def _reranking(self, query: SearchRequest) -> tuple[Reranker | None, int | Literal["all"]]:
         """Return the reranker, and how many of the first images it re-ranks for a query."""

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from limner.evaluation.protocols import protocol_of
 from limner.query_text import WordField
 from limner.search.languages import is_frequent
 from limner.search.ranking import Ranking
@@ -198,9 +197,15 @@ def reads_words(encoder: Encoder) -> bool:
     """
     # an encoder of another package need not describe itself
     description = getattr(encoder, "description", {})
-    system = description.get("model", description).get("system")
-    learnt = (description.get("data") or {}).get("source") or ""
-    return system == "pretrained" and "mINP" not in protocol_of(learnt.partition(":")[0]).measures
+    if description.get("model", description).get("system") != "pretrained":
+        return False
+    learnt = (description.get("data") or {}).get("source")
+    if not learnt:
+        return True
+    # it brings torch, which a search by an export does without
+    from limner.evaluation.protocols import protocol_of
+
+    return "mINP" not in protocol_of(learnt.partition(":")[0]).measures
 
 
 def join(

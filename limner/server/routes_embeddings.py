@@ -38,6 +38,15 @@ def _without_head(value: Any) -> Any:
 class Part(RequestModel):
     """One input: a text or a picture."""
 
+    # a null counts as not given
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": [one], "properties": {one: {"type": "string"}}} for one in ("text", "image")
+            ]
+        }
+    )
+
     text: Sentence | None = None
     """A text."""
 
@@ -157,7 +166,7 @@ def embedding_routes(
         data = tuple(Embedding(index=index, embedding=one) for index, one in enumerate(numbers))
         return Embeddings(data=data, model=f"{system_of(encoder) or 'model'}-{encoder.fingerprint[:12]}")
 
-    @Rules(right="search", audit="embeddings", large=True)
+    @Rules(right="search", audit="predict", large=True)
     @routes.post("/predict", include_in_schema=False)
     async def predict(
         request: Request,

@@ -25,7 +25,20 @@ def _told(words: str) -> set[str]:
 
 def test_commands_and_options_are_completed() -> None:
     assert _told("limner se") == {"search", "serve"}
-    commands = {"info", "list", "delete", "erase", "verify", "backup", "sync", "export", "repair", "compact"}
+    commands = {
+        "alerts",
+        "duplicates",
+        "info",
+        "list",
+        "delete",
+        "erase",
+        "verify",
+        "backup",
+        "sync",
+        "export",
+        "repair",
+        "compact",
+    }
     assert _told("limner store ") == commands | {"recall"}
     assert {"--queries", "--quiet"} <= _told("limner search --qu")
 

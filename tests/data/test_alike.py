@@ -1,4 +1,4 @@
-"""Close rows are all found, and one picture is told from another by a small grey copy."""
+"""Close rows are all found, and one picture is told from another by a small copy."""
 
 import io
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from limner.data.alike import close_pairs, same_pictures, small_grey
+from limner.data.alike import close_pairs, same_pictures, small_copy
 
 
 @given(st.integers(0, 60), st.integers(1, 200), st.floats(0, 3), st.integers(0, 10_000))
@@ -54,15 +54,15 @@ VARIANTS: dict[str, Callable[[Image.Image], Image.Image]] = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_one_picture_in_other_forms(variant: str) -> None:
     small = np.stack(
-        [small_grey(image) for seed in range(20) for image in (scene(seed), VARIANTS[variant](scene(seed)))]
+        [small_copy(image) for seed in range(20) for image in (scene(seed), VARIANTS[variant](scene(seed)))]
     )
     assert list(same_pictures(small)) == [(2 * seed, 2 * seed + 1) for seed in range(20)]
 
 
 def test_noise_in_the_dark_is_no_difference_and_no_likeness() -> None:
     """Two black frames are one picture; a dark scene is none of them."""
-    dark = [np.full(576, 3, np.uint8), np.full(576, 3, np.uint8)]
+    dark = [np.full(768, 3, np.uint8), np.full(768, 3, np.uint8)]
     dark[1][::5] = 4
-    faint = small_grey(scene(1).point(lambda value: value // 6))
+    faint = small_copy(scene(1).point(lambda value: value // 6))
     assert list(same_pictures(np.stack([*dark, faint]))) == [(0, 1)]
-    assert list(same_pictures(np.empty((0, 576), np.uint8))) == []
+    assert list(same_pictures(np.empty((0, 768), np.uint8))) == []

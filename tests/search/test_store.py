@@ -34,7 +34,7 @@ from tests.server.serving import COUNT, HOME, toy_engine
 
 LOCAL = {"engine", "files", "index"}
 """What only a store of this machine has: its model, its folder, the indexing of files that lie here."""
-REMOTE = {"url", "health"}
+REMOTE = {"url", "health", "alerts", "save_alert", "delete_alert"}
 """What only a connection has."""
 
 

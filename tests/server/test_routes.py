@@ -60,6 +60,7 @@ def routes(app: FastAPI) -> set[str]:
 
 
 OPEN = {
+    "GET /ping",
     *("GET /livez", "GET /readyz", "GET /health", "GET /openapi.json", "GET /docs"),
     *("GET /", "GET /page/{name}", "DELETE /v1/token"),
 }
@@ -84,13 +85,15 @@ def test_every_route_declares_its_rules(app: FastAPI, routes: set[str]) -> None:
             "/v1/explain",
             "/v1/export",
             "/v1/token",
+            "/v1/embeddings",
+            "/predict",
         )
         assert rules.changes == (rules.right in ("add", "erase")) == (not reads)
         # what may be long is a picture, and the judgements of an export
         body = app.openapi()["paths"].get(path, {}).get(method.lower(), {}).get("requestBody")
         schema = "" if body is None else body["content"]["application/json"]["schema"]["$ref"].split("/")[-1]
         fields = app.openapi()["components"]["schemas"].get(schema, {}).get("properties", {})
-        assert rules.large == ("image" in fields or path == "/v1/export")
+        assert rules.large == ("image" in fields or path in ("/v1/export", "/v1/embeddings", "/predict"))
         # nothing of the page and the description is anybody's secret, so that these alone may run scripts
         assert ("sandbox" in (rules.policy or "")) == (path not in ("/", "/page/{name}", "/docs"))
 
@@ -147,6 +150,8 @@ def test_what_is_audited_leaves_a_line_and_nothing_else_does(engine: Engine, tmp
         "POST /v1/export": {
             "json": {"form": "csv", "searches": [{"text": "a", "pictures": [{"id": key, "mark": "right"}]}]}
         },
+        "POST /v1/embeddings": {"json": {"input": "a"}},
+        "POST /predict": {"data": {"entries": '{"clip": {}}', "text": "a"}},
         "POST /v1/erase": {"json": {}},
         "POST /v1/alerts": {"json": {"name": "app.js", "text": "a", "at_least": 1.0}},
         "POST /v1/items": {

@@ -181,7 +181,7 @@ def test_a_right_opens_its_routes_and_no_other(
         needed, (method, path) = rules.right, route.split()
         if rules.is_open:
             continue
-        path = path.format(id="0" * 32 if method == "DELETE" else key)
+        path = path.format(id="0" * 32 if method == "DELETE" else key, name="none")
         # a client keeps the cookie of `POST /v1/token`
         client.cookies.clear()
         problem(client.request(method, path), 401)

@@ -178,7 +178,7 @@ export default {
   "inIdentity": "identity",
   "inFact": "facts",
   "inSentence": "description",
-  "judge": "Judge",
+  "judge": "Mark",
   "judgeTitle": "Buttons below the pictures, to mark them right or wrong",
   "turnedTitle": "The search says the opposite",
   "turnedDetail": "The model does not know {words}, and searched without. So no picture is called a match.",
