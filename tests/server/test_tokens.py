@@ -179,6 +179,9 @@ def test_a_right_opens_its_routes_and_no_other(
     key = next(iter(engine.files.entries().values())).id
     for route, rules in client.app.state.routes.declared.items():  # type: ignore[attr-defined]
         needed, (method, path) = rules.right, route.split()
+        # this server takes none, and saving one needs two rights: `test_routes_alerts.py`
+        if "/alerts" in path:
+            continue
         if rules.is_open:
             continue
         path = path.format(id="0" * 32 if method == "DELETE" else key, name="none")

@@ -123,7 +123,7 @@ def same_first_ten(page: "Page", store: Path, sentences: list[str]) -> float:
     engine: Engine = open_store(store, device="cpu").engine
     same = []
     for sentence in sentences:
-        hits = engine.answer(SearchRequest(text=sentence, k=10)).hits
+        hits = engine.answer(SearchRequest(text=sentence, k=10, words=False)).hits
         same.append(found(page, sentence)[:10] == [hit.name for hit in hits])
     return float(np.mean(same))
 
