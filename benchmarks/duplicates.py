@@ -47,7 +47,7 @@ def main() -> None:
         contents = [thumbnail(Path(folder), seed) for seed in range(min(count, _SCENES))]
     began = time.perf_counter()
     for content in contents:
-        grey(content)
+        small(content)
     took = (time.perf_counter() - began) / len(contents)
     print(f"thumbnails: {1e3 * took:.2f} ms each on one core, {took * count:.1f} s for all", flush=True)
     coarse = rng.integers(0, 256, (count, 6, 6, 3), dtype=np.uint8)
@@ -90,7 +90,7 @@ def thumbnail(folder: Path, seed: int) -> bytes:
     return file.getvalue()
 
 
-def grey(content: bytes) -> np.ndarray:
+def small(content: bytes) -> np.ndarray:
     """A thumbnail as it is compared."""
     with Image.open(io.BytesIO(content)) as image:
         return small_copy(image)

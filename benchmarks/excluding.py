@@ -27,6 +27,7 @@ from jaxtyping import Bool, Float
 
 import limner
 from limner.inference.trained import TrainedModel
+from limner.query_text import MINUS
 
 Rows = npt.NDArray[np.floating[Any]]
 Scores = npt.NDArray[np.floating[Any]]
@@ -156,6 +157,7 @@ def scores_of(model: TrainedModel, task: Task) -> dict[str, list[tuple[float, Sc
         "the sentence, 'without'": [(0, whole @ images.T)],
         "the sentence, 'with no'": [(0, no @ images.T)],
         "what is wanted alone": [(0, plain)],
+        "p - n / 2, as searches do": [(-MINUS, of(first + MINUS * second))],
         "p - w n": [(w, of(first - w * second)) for w in weights],
         "p + 0.5 o - w n (DEO)": [(w, of(first + 0.5 * whole - w * second)) for w in weights],
         "p - w (with - p)": [(w, of(first - w * (having - first))) for w in weights],

@@ -184,7 +184,7 @@ class Finding:
     state: Literal["sound", "missing", "unreadable"]
     digest: bytes = b""
     reason: str = ""
-    grey: UInt8[np.ndarray, " values"] | None = field(default=None, compare=False)
+    small: UInt8[np.ndarray, " values"] | None = field(default=None, compare=False)
 
 
 def inspect_pictures(
@@ -220,7 +220,7 @@ def _inspect(path: Path, open_images: bool) -> Finding:
         with path.open("rb") as file:
             # The bytes, not the pixels: a copy that was saved again is another file and is not found.
             digest = hashlib.file_digest(file, "sha256").digest()
-        grey = small_copy(open_rgb(path, short_side=SMALL))
+        small = small_copy(open_rgb(path, short_side=SMALL))
     # Both are OSErrors, so they come before the clause for those.
     except (FileNotFoundError, NotADirectoryError):
         return Finding("missing")
@@ -229,7 +229,7 @@ def _inspect(path: Path, open_images: bool) -> Finding:
     # A path with a NUL is a ValueError.
     except (OSError, ValueError) as error:
         return Finding("unreadable", reason=f"{path}: {error}")
-    return Finding("sound", digest=digest, grey=grey)
+    return Finding("sound", digest=digest, small=small)
 
 
 def file_problems(
@@ -311,7 +311,7 @@ def _near_duplicates(
     listed: dict[Path, list[Record]], findings: dict[Path, Finding], root: Path
 ) -> Iterator[Problem]:
     """Pictures that are in another split, too, in another size, format or quality."""
-    looks = {path: finding.grey for path, finding in findings.items() if finding.grey is not None}
+    looks = {path: finding.small for path, finding in findings.items() if finding.small is not None}
     paths = list(looks)
     small = np.stack(list(looks.values())) if looks else np.empty((0, VALUES), np.uint8)
     pairs = [

@@ -128,16 +128,16 @@ def _small_pictures(
         for start in range(0, len(every), _BLOCK):
             block = every[start : start + _BLOCK]
             contents = thumbnails(files, snapshot.keys_of(block))
-            for row, grey in zip(block.tolist(), threads.map(_grey, contents), strict=True):
-                if grey is not None:
+            for row, look in zip(block.tolist(), threads.map(_small, contents), strict=True):
+                if look is not None:
                     places.append(row)
-                    small.append(grey)
+                    small.append(look)
             if progress is not None:
                 progress(start + len(block), len(every))
     return np.array(places, np.int64), np.array(small, np.uint8).reshape(len(small), VALUES)
 
 
-def _grey(content: bytes | None) -> UInt8[np.ndarray, " values"] | None:
+def _small(content: bytes | None) -> UInt8[np.ndarray, " values"] | None:
     if content is None:
         return None
     with Image.open(io.BytesIO(content)) as image:

@@ -1,6 +1,6 @@
 """Web hooks and notifications of the desktop: how alerts are told beyond a line.
 
-A web hook is a POST of JSON (`limner.store_reports.AlertReport`). Nothing that it answers or leaves out holds up the
+A web hook is a POST of JSON (`limner.alert_reports.AlertReport`). Nothing that it answers or leaves out holds up the
 look at folders: each address has a thread and a queue of its own.
 """
 

@@ -13,6 +13,7 @@ import json
 import re
 import sqlite3
 import threading
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -73,13 +74,11 @@ class Matched:
 
 
 class Words:
-    """The words of a store's pictures.
-
-    `fields` are those that are searched.
-    """
+    """The words of a store's pictures."""
 
     def __init__(self, sentences: SentenceTable) -> None:
         self._sentences = sentences
+        # those that are searched
         self.fields: tuple[WordField, ...] = _FIELDS
         # a server asks in one thread, the library in any
         self._lock = threading.Lock()
@@ -258,12 +257,14 @@ def _values(value: Any) -> Iterator[str]:
 
 
 def _spaced(text: str) -> str:
-    return _ALONE.sub(r" \1 ", text)
+    # composed: an accent by itself would end a word
+    return _ALONE.sub(r" \1 ", unicodedata.normalize("NFC", text))
 
 
 def _telling(text: str) -> list[str]:
     """The words of a text, each once, without those that every text has; of these alone all."""
-    words = list(dict.fromkeys(_WORD.findall(_spaced(text.casefold()))))
+    # lower: casefold makes "strasse" of "Straße", and the index does not
+    words = list(dict.fromkeys(_WORD.findall(_spaced(text.lower()))))
     return [word for word in words if not is_frequent(word)] or words
 
 

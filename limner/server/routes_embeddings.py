@@ -1,7 +1,7 @@
 """Embeddings for other programs: `/v1/embeddings` as servers of OpenAI's form have it, and immich's `/predict`.
 
 So a run takes the place of their model: vector databases and agents ask for embeddings, and immich sends the pictures
-that it indexes and the texts of its searches (`MACHINE_LEARNING_URL`; there any model's name is answered by this one).
+that it indexes and the texts of its searches; any model's name is answered by this one.
 """
 
 import base64

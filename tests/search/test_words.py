@@ -31,7 +31,7 @@ NAMES = (
     "x4",
     "x5",
     "x6",
-    "x7",
+    "Große Straße 11",
 )
 
 
@@ -64,6 +64,8 @@ def names(found: Any) -> list[str]:
         ("the invoice 4711 of august", ["rechnung-4711"], ("name",)),
         ("ubung", ["Übung"], ("name",)),
         ("ÜBUNG", ["Übung"], ("name",)),
+        ("u\u0308bung", ["Übung"], ("name",)),
+        ("große straße", ["Große Straße 11"], ("name",)),
         ("anna berg", ["x1", "x2", "x3"], ("identity",)),
         ("sunset at lake bled", ["x4"], ("fact",)),
         ("夕阳", ["x4"], ("fact",)),
