@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from limner.data import alike
 from limner.data.alike import close_pairs, same_pictures, small_copy
 
 
-@given(st.integers(0, 60), st.integers(1, 200), st.floats(0, 3), st.integers(0, 10_000))
-def test_all_close_pairs_and_no_others(count: int, dim: int, most: float, seed: int) -> None:
+@given(st.integers(0, 60), st.integers(1, 200), st.floats(0, 3), st.integers(0, 10_000), st.booleans())
+def test_all_close_pairs_and_no_others(count: int, dim: int, most: float, seed: int, in_parts: bool) -> None:
     rng = np.random.default_rng(seed)
     # around a few places, with copies among them
     rows = rng.normal(size=(5, dim))[rng.integers(5, size=count)] + rng.normal(scale=0.2, size=(count, dim))
@@ -23,7 +24,11 @@ def test_all_close_pairs_and_no_others(count: int, dim: int, most: float, seed: 
     squares = np.square(rows.astype(np.float64)[:, None] - rows[None]).sum(-1)
     expected = {(a, b) for a in range(count) for b in range(a + 1, count) if squares[a, b] <= most}
     close = {(a, b) for a in range(count) for b in range(a + 1, count) if squares[a, b] <= most + 2e-9}
-    found = list(close_pairs(rows.__getitem__, count, most))
+    with pytest.MonkeyPatch.context() as patch:
+        if in_parts:
+            patch.setattr(alike, "_BLOCK", 8)
+            patch.setattr(alike, "_COLUMNS", 16)
+        found = list(close_pairs(rows.__getitem__, count, most))
     assert len(found) == len(set(found))
     assert expected <= set(found) <= close
 

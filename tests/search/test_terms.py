@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from limner.client import Client
 from limner.errors import DataError, SettingsError
+from limner.requests import SearchRequest
 from limner.search.engine import Engine
 from limner.search.query_vectors import weighed
+from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.server.app import create_app
 from tests.search.fake import calibration, unit
@@ -73,6 +75,28 @@ def test_read_literally_it_is_one_sentence(store: Store) -> None:
     assert not found.terms
     expected = store.files.snapshot().search(store.engine.encoder.encode_queries(text)[0], 8)
     assert [hit.id for hit in found] == [hit.id for hit in expected]
+
+
+def test_a_term_without_a_known_word_fails_its_own_query_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = store.engine
+
+    def check_query(sentence: str) -> None:
+        if "xyzzy" in sentence:
+            raise DataError(f"no word of {sentence!r} is known")
+
+    monkeypatch.setattr(engine.encoder, "check_query", check_query)
+    asked = [SearchRequest(text="a red coat -xyzzy", k=3), SearchRequest(text="a red coat", k=3)]
+    wrong, right = engine.answers(asked)
+    assert isinstance(wrong, DataError)
+    assert list(right) == list(engine.answer(asked[1]))
+
+
+def test_sentences_are_searched_by_the_whole_text(store: Store) -> None:
+    encoder, text = store.engine.encoder, "a red coat without a bag"
+    SentenceTable(store.files).index(encoder, [Sentence(text), Sentence("a red coat"), Sentence("a bag")])
+    assert store.sentences(text=text)[0].score == pytest.approx(1, abs=1e-5)
 
 
 def test_beside_a_picture_there_may_be_nothing_but_what_is_not_wanted(store: Store) -> None:

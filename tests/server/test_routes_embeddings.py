@@ -14,6 +14,7 @@ from PIL import Image
 from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.server.app import create_app
+from limner.server.settings import ServerSettings
 from tests.server.running import running
 from tests.server.serving import toy_engine
 
@@ -120,3 +121,14 @@ def test_a_file_that_is_no_picture(client: httpx.Client) -> None:
     )
     assert answer.status_code in (400, 409, 422)
     assert "not a picture" in answer.text
+
+
+def test_a_picture_that_is_too_large_is_refused_by_its_header(engine: Engine, picture: bytes) -> None:
+    with (
+        running(create_app(Store(engine), ServerSettings(max_pixels=10))) as url,
+        httpx.Client(base_url=url) as client,
+    ):
+        answer = client.post("/predict", data={"entries": json.dumps(CLIP)}, files={"image": ("a", picture)})
+        assert answer.status_code == 413
+        body = {"input": [{"image": base64.b64encode(picture).decode()}]}
+        assert client.post("/v1/embeddings", json=body).status_code == 413
