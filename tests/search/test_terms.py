@@ -16,6 +16,7 @@ from limner.search.query_vectors import weighed
 from limner.search.sentences import Sentence, SentenceTable
 from limner.search.store import Store
 from limner.server.app import create_app
+from limner.wire import Answer
 from tests.search.fake import calibration, unit
 from tests.server.running import running
 from tests.server.serving import toy_engine
@@ -90,6 +91,7 @@ def test_a_term_without_a_known_word_fails_its_own_query_alone(
     asked = [SearchRequest(text="a red coat -xyzzy", k=3), SearchRequest(text="a red coat", k=3)]
     wrong, right = engine.answers(asked)
     assert isinstance(wrong, DataError)
+    assert isinstance(right, Answer)
     assert list(right) == list(engine.answer(asked[1]))
 
 
