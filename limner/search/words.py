@@ -30,7 +30,7 @@ from limner.search.sentences import SentenceTable
 from limner.store.snapshot import Snapshot
 from limner.types import Encoder
 
-WEIGHT = 0.2
+WEIGHT = 0.1
 """Weight of the word ranking beside that of the vectors.
 
 Of 0.1 to 1 the largest by which R@10 of pictures without a sentence fell by no more than 0.3, where half of the

@@ -115,7 +115,7 @@ def test_it_is_reciprocal_rank_fusion(store: Store) -> None:
     shares = {ids[row]: share for row, share in words.rows.items()}
     assert sorted(shares.values()) == [0.25, 0.5]
     for place, (key, share) in enumerate(shares.items()):
-        joined[key] += 0.2 * share * share / (61 + place)
+        joined[key] += 0.1 * share * share / (61 + place)
     expected = sorted(joined, key=lambda key: (-joined[key], rank[key]))
     assert [hit.id for hit in store.search(text, k=12, words=True)] == expected
     assert DEPTH >= 12
