@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +228,19 @@ def test_nginx_before_a_server(tmp_path: Path, on_a_file: bool) -> None:
             "/photos/v1/search", content=iter([b'{"text": ', b'"a"}']), headers=JSON
         ).is_success
         assert client.get("/v1/info").status_code == 404
+        # more at once than reach the server: they wait for each other
+        with ThreadPoolExecutor(90) as threads:
+            found = Counter(
+                threads.map(
+                    lambda n: (
+                        httpx.post(
+                            f"http://{host}:{port}/photos/v1/search", json={"text": f"a {n}"}, timeout=60
+                        ).status_code
+                    ),
+                    range(90),
+                )
+            )
+        assert found == {200: 90}
 
 
 # the container, which nothing here can run: its files are read by the programs that there are
