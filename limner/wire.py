@@ -468,6 +468,8 @@ class StoreInfo(ResponseModel):
     """True if a reranker re-ranks."""
     calibrated: bool
     """True if answers have match probabilities."""
+    question: Literal["described", "fits"] | None = Field(default=None, exclude_if=_is_none)
+    """Their question: is a hit the very picture or identity that is described, or does it fit the text?"""
     composes: bool = False
     """True if a picture and a text together are read as one sentence, unless a query weighs their sum."""
     explains: Literal["attention", "words"]

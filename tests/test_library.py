@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 import limner
 from limner.data.records import Dataset, group_numbers
 from limner.errors import DataError, LimnerError, SettingsError
-from limner.inference.calibration_file import RunCalibration, read_calibration
+from limner.inference.calibration_file import read_calibration
 from tests.agreeing import agreeing
 from tests.toy import toy_recipe
 
@@ -169,15 +169,9 @@ def test_calibrate_writes_what_the_command_writes(toys: Dataset, toy_run: Path, 
     # as one that does not say what it has learnt from, on sentences that it finds
     model = replace(limner.load(run, device="cpu"), learnt={})
     val = agreeing(model, toys, "val")
-    told: list[int] = []
-
-    def say(made: RunCalibration, left_out: int) -> None:
-        # before it is written
-        assert read_calibration(run) is None
-        told.append(left_out)
-
-    made = limner.calibrate(model, val, told=say)
-    assert (read_calibration(run), told) == (made, [0])
+    made = limner.calibrate(model, val, question="fits")
+    assert read_calibration(run) == made
+    assert made.question == "fits"
     for wrong in ({}, {"data": toys, "store": str(tmp_path / "store")}):
         with pytest.raises(SettingsError, match="a dataset or a store, and not both"):
             limner.calibrate(run, **wrong)  # type: ignore[arg-type]

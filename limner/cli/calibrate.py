@@ -1,7 +1,6 @@
 """`limner calibrate`: probabilities of a run's scores, fitted on validation or on a store."""
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from limner.cli.conflicts import Conflict
 from limner.cli.console import counting_each, err, out, say_looks
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from limner.evaluation.calibration import Reliability
-    from limner.evaluation.reranking import First
     from limner.inference.calibration_file import CalibrationReport, Kind, RunCalibration
     from limner.inference.trained import TrainedModel
     from limner.store.files import StoreFiles
@@ -32,7 +30,11 @@ _THRESHOLD = 0.5
     "calibrate",
     # options that would do nothing are refused: a user believes that they did something
     Conflict(needs="--data --store"),
-    Conflict("--check", without="--split --threshold --rerank", why="measures a calibration and fits none"),
+    Conflict(
+        "--check",
+        without="--split --threshold --rerank --question",
+        why="measures a calibration and fits none",
+    ),
     Conflict(
         "--store",
         without="--data --check --split --precision",
@@ -55,6 +57,11 @@ def calibrate_command(
         float | None, f"Probability below which the first hit is no good match; {_THRESHOLD} if not given."
     ] = None,
     rerank: Rerank = None,
+    question: Annotated[
+        Literal["described", "fits"] | None,
+        "What a probability answers: is a hit the very picture or identity that was described, or does it fit the "
+        "text? 'described' if not given.",
+    ] = None,
     check: Annotated[
         str | None, "Measure the calibration that the run has on this split, and fit nothing."
     ] = None,
@@ -68,65 +75,55 @@ def calibrate_command(
     from limner.inference.calibration_file import THRESHOLD
     from limner.inference.load import load_model
 
-    chosen = THRESHOLD if threshold is None else threshold
+    how: dict[str, Any] = {
+        "threshold": THRESHOLD if threshold is None else threshold,
+        "rerank": rerank,
+        "question": question or "described",
+    }
     if store is not None:
         from limner.store.files import StoreFiles
 
         # before the model: a store that is not there costs no loading
         files = StoreFiles.open(store)
         loaded = load_model(run, stage=stage, device=device(cpu), precision=files.manifest.precision)
-        return _of_store(loaded, files, chosen, rerank)
+        return _of_store(loaded, files, **how)
     assert data is not None
     loaded = load_model(run, stage=stage, device=device(cpu), precision=precision)
     if check is not None:
         return _check(loaded, run, data, check)
-    return _of_dataset(loaded, data, split or "val", chosen, rerank)
+    return _of_dataset(loaded, data, split or "val", **how)
 
 
-def _of_dataset(
-    run: "TrainedModel", data: str, split: str, threshold: float, rerank: "First | None"
-) -> "CalibrationReport":
+def _of_dataset(run: "TrainedModel", data: str, split: str, **how: Any) -> "CalibrationReport":
     from limner.data.readers import open_dataset
-    from limner.inference.calibration_file import calibration_place
-    from limner.search.calibration import calibrate
+    from limner.inference.calibration import calibrate_run, write_calibration
 
-    dataset = open_dataset(data)
-
+    dataset = open_dataset(data).split(split)
+    with counting_each("pictures") as progress:
+        made = calibrate_run(run, dataset, split, progress=progress, **how)
     # what it is worth is printed before it is written, so that a full disk does not take the figures along
-    def say(made: "RunCalibration", left_out: int) -> None:
-        bar.close()
-        pictures = len(dataset.split(split))
-        out.print(_table(split, "by cross-validation", pictures, made.threshold, made.reliability))
-        if made.remark is not None:
-            err.print(made.remark)
-        _say_what_is_replaced(run)
-
-    with ExitStack() as bar:
-        progress = bar.enter_context(counting_each("pictures"))
-        made = calibrate(run, dataset, split, threshold=threshold, rerank=rerank, told=say, progress=progress)
-    written = calibration_place(run.path.parent)
+    out.print(_table(split, "by cross-validation", len(dataset), made, made.reliability))
+    if made.remark is not None:
+        err.print(made.remark)
+    _say_what_is_replaced(run)
+    written = write_calibration(run.path.parent, made)
     out.print(f"written to {written}")
     return _result(made, made.reliability, written)
 
 
-def _of_store(
-    run: "TrainedModel", store: "StoreFiles", threshold: float, rerank: "First | None"
-) -> "CalibrationReport":
-    from limner.search.calibration import calibrate
+def _of_store(run: "TrainedModel", store: "StoreFiles", **how: Any) -> "CalibrationReport":
+    from limner.search.calibration import calibrate_store
+    from limner.store.calibration import write_store_calibration
 
-    def say(made: "RunCalibration", left_out: int) -> None:
-        bar.close()
-        out.print(
-            _table(str(store.folder), "by cross-validation", made.images, made.threshold, made.reliability)
-        )
-        if left_out:
-            err.print(f"{counted(left_out, 'sentences')} of the splits train and test took no part")
-        if made.remark is not None:
-            err.print(made.remark)
-
-    with ExitStack() as bar:
-        progress = bar.enter_context(counting_each("pairs"))
-        made = calibrate(run, store=store, threshold=threshold, rerank=rerank, told=say, progress=progress)
+    with counting_each("pairs") as progress:
+        found = calibrate_store(run, store, progress=progress, **how)
+    made = found.calibration
+    out.print(_table(str(store.folder), "by cross-validation", made.images, made, made.reliability))
+    if found.left_out:
+        err.print(f"{counted(found.left_out, 'sentences')} of the splits train and test took no part")
+    if made.remark is not None:
+        err.print(made.remark)
+    write_store_calibration(store, made)
     out.print(f"written into {store.folder}")
     return _result(made, made.reliability, store.folder)
 
@@ -144,7 +141,7 @@ def _check(run: "TrainedModel", folder: object, data: str, split: str) -> "Calib
     dataset = open_dataset(data).split(split)
     with counting_each("pictures") as progress:
         found = check_calibration(run, dataset, fitted, progress=progress)
-    out.print(_table(split, "fitted on " + fitted.split, len(dataset), fitted.threshold, found))
+    out.print(_table(split, "fitted on " + fitted.split, len(dataset), fitted, found))
     say_looks(*note_look(run, dataset.fingerprint, split, "calibration"), split)
     return _result(fitted, found, split=split, gallery=len(dataset))
 
@@ -162,6 +159,7 @@ def _result(
     return CalibrationReport(
         split=split or calibration.split,
         pictures=gallery or calibration.images,
+        question=calibration.question,
         threshold=calibration.threshold,
         reliability=dict(measured),
         unusable=calibration.unusable,
@@ -185,7 +183,7 @@ def _say_what_is_replaced(run: "TrainedModel") -> None:
 
 
 def _table(
-    split: str, how: str, gallery: int, threshold: float, measured: "Mapping[Kind, Reliability]"
+    split: str, how: str, gallery: int, made: "RunCalibration", measured: "Mapping[Kind, Reliability]"
 ) -> "Table":
     """A column a kind of score; shares in percent, both errors from 0 to 1."""
     from rich.table import Table
@@ -203,11 +201,14 @@ def _table(
     shares, reaching = [one.good_right for one in every], [one.right_good for one in every]
     for name, values in (
         ("sentences", [f"{reliability.queries:,}" for reliability in every]),
-        ("right (R@1)", [f"{reliability.right:.1%}" for reliability in every]),
+        (
+            "right (R@1)" if made.question == "described" else "fit the sentence",
+            [f"{reliability.right:.1%}" for reliability in every],
+        ),
         ("mean probability", [f"{reliability.probability:.1%}" for reliability in every]),
         ("expected calibration error", [f"{reliability.ece:.3f}" for reliability in every]),
         ("Brier score", [f"{reliability.brier:.3f}" for reliability in every]),
-        (f"of probability {threshold:g} or more", [f"{reliability.good:.1%}" for reliability in every]),
+        (f"of probability {made.threshold:g} or more", [f"{reliability.good:.1%}" for reliability in every]),
         # None where no first hit reaches the threshold: neither 0 % nor 100 %
         ("of these right", ["–" if share is None else f"{share:.1%}" for share in shares]),
         ("right ones that reach it", ["–" if share is None else f"{share:.1%}" for share in reaching]),

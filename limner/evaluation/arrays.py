@@ -119,6 +119,15 @@ class Results:
         groups = self.image_groups, self.sentence_groups
         return Relevance.from_groups(*groups), Relevance.from_groups(*groups[::-1])
 
+    def with_images(self, chosen: Int[np.ndarray, " chosen"]) -> "Results":
+        """Keep some of the images of embeddings, by position."""
+        return replace(
+            self,
+            image_groups=self.image_groups[chosen],
+            images=None if self.images is None else self.images[chosen],
+            image_labels=None if self.image_labels is None else self.image_labels[chosen],
+        )
+
     def with_sentences(self, chosen: Int[np.ndarray, " chosen"]) -> "Results":
         """Keep some of the sentences, by position."""
         return replace(

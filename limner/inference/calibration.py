@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from limner.data.records import Dataset, group_numbers, label_matrices
 from limner.durable import write_text
@@ -20,13 +20,14 @@ from limner.evaluation.calibration import (
     fit,
     measured,
 )
+from limner.evaluation.fits import Matching, fitting
 from limner.evaluation.protocols import protocol_of
-from limner.evaluation.relevance import Relevance
 from limner.evaluation.reranking import First, shortlist
 from limner.evaluation.scores import of_embeddings
 from limner.inference.calibration_file import (
     THRESHOLD,
     Kind,
+    Question,
     RunCalibration,
     calibration_place,
     calibration_text,
@@ -68,12 +69,14 @@ def calibrate_run(
     *,
     threshold: float = THRESHOLD,
     rerank: First | None = None,
+    question: Question = "described",
     progress: ProgressCallback | None = None,
 ) -> RunCalibration:
     """Fit the probabilities of a run's scores on a split that it was not trained on.
 
     Each sentence searches all pictures of the split. A reranker scores the first of the embedding's ranking,
-    `rerank` of them in place of the recipe's number. How reliable the result is, is measured by cross-validation,
+    `rerank` of them in place of the recipe's number. `question` says what counts as right: what the split says, or also
+    what fits the sentence (`limner.evaluation.fits`). How reliable the result is, is measured by cross-validation,
     with the sentences of an identity in one fold. `progress` is as `limner.inference.evaluate_run.evaluate_run` has it.
 
     Raises `DataError` for the test split and for that which trained the run, for a split of one group, and for scores
@@ -83,7 +86,7 @@ def calibrate_run(
     expect_probability(threshold)
     _expect_unseen(run, dataset, split)
     first = run.rerank if rerank is None else rerank
-    encoded = _encode(run, dataset, first, progress, fitting=True)
+    encoded = _encode(run, dataset, first, progress, fitting=True).asking(question)
     return fit_encoded(
         run,
         encoded,
@@ -108,11 +111,39 @@ class EncodedGallery:
 
     - `results`: embeddings and groups of both.
     - `sentences`: their text; `regions`: reads the region features of the images, for a reranker.
+    - `question`: says what is right (`asking`).
     """
 
     results: Results
     sentences: Sequence[str]
     regions: Callable[[], RegionFeatures]
+
+    question: Question = "described"
+
+    def asking(self, question: Question) -> "EncodedGallery":
+        """The gallery for a question; of `fits` images that no sentence describes are left out, being unknown."""
+        if question == "described":
+            return self
+        kept = np.flatnonzero(np.isin(self.results.image_groups, self.results.sentence_groups))
+        return EncodedGallery(
+            self.results.with_images(kept), self.sentences, lambda: self.regions()[kept], question
+        )
+
+    def matching(self) -> Matching:
+        """A function that says which images are right for some sentences. Raises what `fitting` raises."""
+        relevance = self.results.relevance()[1]
+
+        def described(rows: Int[np.ndarray, " rows"]) -> Bool[np.ndarray, "rows images"]:
+            found = np.zeros((len(rows), relevance.gallery_size), bool)
+            for row, sentence in zip(found, rows.tolist(), strict=True):
+                row[relevance.matches(sentence)] = True
+            return found
+
+        if self.question == "described":
+            return described
+        results = self.results
+        fits = fitting(_embeddings(results)[1], results.sentence_groups, results.image_groups)
+        return lambda rows: described(rows) | fits(rows)
 
 
 def fit_encoded(
@@ -140,6 +171,7 @@ def fit_encoded(
         sentences=len(encoded.sentences),
         # kept with the fit: a score's lead is measured within a ranking of this depth
         reranked=first,
+        question=encoded.question,
         threshold=threshold,
         embedding=fit(gathered["embedding"]),
         reranker=fit(gathered["reranker"]) if "reranker" in gathered else None,
@@ -169,7 +201,7 @@ def check_calibration(
         )
     fitted = {"embedding": calibration.embedding, "reranker": calibration.reranker}
     # as deep as the fit's rankings, whatever the recipe says: the probabilities hold for that depth
-    encoded = _encode(run, dataset, calibration.reranked, progress)
+    encoded = _encode(run, dataset, calibration.reranked, progress).asking(calibration.question)
     gathered = _gather(run, encoded, calibration.reranked, progress)
     found: dict[Kind, Reliability] = {}
     for kind, hits in gathered.items():
@@ -234,9 +266,10 @@ def _gather(
     run: TrainedModel, encoded: EncodedGallery, first: First, progress: ProgressCallback | None
 ) -> dict[Kind, FirstHits]:
     """First hits of the sentences among the images; the reranker's only if it scores any."""
-    gathered: dict[Kind, FirstHits] = {"embedding": _of_embedding(encoded.results)}
+    right = encoded.matching()
+    gathered: dict[Kind, FirstHits] = {"embedding": _of_embedding(encoded.results, right)}
     if first != 0:
-        gathered["reranker"] = _of_reranker(run, encoded, first, progress)
+        gathered["reranker"] = _of_reranker(run, encoded, first, right, progress)
     return gathered
 
 
@@ -248,10 +281,10 @@ def _embeddings(
     return results.images, results.sentences
 
 
-def _of_embedding(results: Results) -> FirstHits:
+def _of_embedding(results: Results, right: Matching) -> FirstHits:
     """By cosine, in blocks."""
     images, texts = _embeddings(results)
-    relevance, parts = results.relevance()[1], []
+    parts = []
     # sentences as queries alone: a search shows probabilities for those
     similarities = of_embeddings(texts, images)
     step = max(1, _BLOCK // len(images))
@@ -260,13 +293,18 @@ def _of_embedding(results: Results) -> FirstHits:
         block = torch.empty(stop - start, len(images))
         similarities.write(start, stop, block)
         # a block at a time: the matrix of all matches would be as large as that of all scores
-        right = _matching(relevance, start, stop)
-        parts.append(FirstHits.of(block.numpy(), right, results.sentence_groups[start:stop]))
+        parts.append(
+            FirstHits.of(block.numpy(), right(np.arange(start, stop)), results.sentence_groups[start:stop])
+        )
     return FirstHits.joined(parts)
 
 
 def _of_reranker(
-    run: TrainedModel, encoded: EncodedGallery, first: First, progress: ProgressCallback | None
+    run: TrainedModel,
+    encoded: EncodedGallery,
+    first: First,
+    right: Matching,
+    progress: ProgressCallback | None,
 ) -> FirstHits:
     """First hits of what is re-ranked, by the reranker's scores."""
     results = encoded.results
@@ -275,7 +313,7 @@ def _of_reranker(
     count = len(images) if first == "all" else min(first, len(images))
     # a fixed seed, so that two fits agree; sorted, so that each group's sentences stay together
     chosen = np.sort(np.random.default_rng(0).permutation(len(texts))[: max(1, _MOST // count)])
-    relevance, parts = results.with_sentences(chosen).relevance()[1], []
+    parts = []
     # not a bare product: equal images get equal scores here, so that ties stay ties
     similarities = of_embeddings(texts[chosen], images)
     # at least one sentence, however large the gallery
@@ -287,18 +325,9 @@ def _of_reranker(
         items = shortlist(block, first).numpy()
         # pairs of one sentence stand together, so that the reranker encodes it once
         scores = score(items.ravel(), np.repeat(rows, count)).reshape(items.shape)
-        right = np.take_along_axis(_matching(relevance, start, start + len(rows)), items, 1)
+        matching = np.take_along_axis(right(rows), items, 1)
         # without the right pictures a search would re-rank others in their place; these are not scored here
-        parts.append(FirstHits.of(scores, right, results.sentence_groups[rows]))
+        parts.append(FirstHits.of(scores, matching, results.sentence_groups[rows]))
         if progress is not None:
             progress("pairs", (start + len(rows)) * count, len(chosen) * count)
     return FirstHits.joined(parts)
-
-
-def _matching(relevance: Relevance, start: int, stop: int) -> Bool[np.ndarray, "queries gallery"]:
-    """The images that match sentences `start` to `stop` − 1."""
-    found = np.zeros((stop - start, relevance.gallery_size), bool)
-    items, begins = relevance.listed(start, stop)
-    for row, (begin, count) in enumerate(zip(begins, relevance.counts[start:stop], strict=True)):
-        found[row, items[begin : begin + count]] = True
-    return found

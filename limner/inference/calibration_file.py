@@ -24,6 +24,10 @@ Kind = Literal["embedding", "reranker"]
 """The kind of score: the cosine of the embeddings, or `limner.types.Reranker.scores` of a re-ranked image."""
 
 
+Question = Literal["described", "fits"]
+"""The question that a probability answers: is a hit the very picture or identity that is described, or does it fit?"""
+
+
 class RunCalibration(Settings):
     """The probabilities of one checkpoint's scores, and the data of their fit."""
 
@@ -45,6 +49,8 @@ class RunCalibration(Settings):
     """Sentences of the split."""
     reranked: Annotated[int, Field(ge=0)] | Literal["all"]
     """How many of a sentence's first images the reranker scored; 0 = the model has none."""
+    question: Question = "described"
+    """The question: right is the very picture or identity that is described, or also what fits the text."""
     threshold: float = Field(THRESHOLD, ge=0, le=1)
     """A first hit of lower probability is no good match."""
     embedding: Calibration
@@ -93,6 +99,8 @@ class CalibrationReport(Result):
     """The split that was measured, or "store"."""
     pictures: int
     """Pictures that were searched."""
+    question: Question
+    """The question that they answer."""
     threshold: float
     """Probability from which a first hit counts as good."""
     reliability: dict[Kind, Reliability]

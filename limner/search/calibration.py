@@ -6,7 +6,6 @@ both this and the fit on a dataset.
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from limner.inference.calibration import (
     fit_encoded,
     write_calibration,
 )
-from limner.inference.calibration_file import THRESHOLD, RunCalibration
+from limner.inference.calibration_file import THRESHOLD, Question, RunCalibration
 from limner.inference.checkpoint import TRAINED_ON
 from limner.inference.learnt_images import word_of
 from limner.inference.load import load_model
@@ -71,15 +70,18 @@ def calibrate_store(
     *,
     threshold: float = THRESHOLD,
     rerank: First | None = None,
+    question: Question = "described",
     progress: ProgressCallback | None = None,
 ) -> StoreCalibration:
     """Fit the probabilities of a run's scores on a store's images, searched by the sentences that describe them.
 
     Each sentence searches all images of the store. Right are those of the same identity as the image that it describes;
-    for an image without identity, itself alone. Nothing is encoded: vectors and region features are those of the store.
-    Where the metadata `split` of an image is "train" or "test", as `limner index --data` writes it, or the run was
-    trained on a file with the same content, its sentences take no part. A reranker scores the first of the embedding's
-    ranking if the store keeps region features, `rerank` of them in place of the recipe's number.
+    for an image without identity, itself alone. With `question` "fits" those are right, too, that the sentence fits by
+    the others (`limner.evaluation.fits`), and images without a sentence take no part. Nothing is encoded: vectors and
+    region features are those of the store. Where the metadata `split` of an image is "train" or "test", as
+    `limner index --data` writes it, or the run was trained on a file with the same content, its sentences take no part.
+    A reranker scores the first of the embedding's ranking if the store keeps region features, `rerank` of them in place
+    of the recipe's number.
 
     Raises `StoreError` for another model's store, `DataError` for a store without such sentences, and what
     `limner.inference.calibration.calibrate_run` raises for what cannot be fitted.
@@ -119,7 +121,7 @@ def calibrate_store(
         Results(groups, of_sentences, snapshot.matrix, vectors[kept]),
         [one.text for one in chosen],
         lambda: _regions(store, snapshot),
-    )
+    ).asking(question)
     digest = hashlib.sha256("".join([*snapshot.keys, *(one.id for one in chosen)]).encode())
     made = fit_encoded(
         run,
@@ -142,7 +144,7 @@ def calibrate(
     store: Store | StoreFiles | StorePath | str | None = None,
     threshold: float = THRESHOLD,
     rerank: First | None = None,
-    told: Callable[[RunCalibration, int], None] = lambda calibration, left_out: None,
+    question: Question = "described",
     progress: ProgressCallback | None = None,
 ) -> RunCalibration:
     """Fit probabilities to a run's scores and write them: `limner calibrate` as a function.
@@ -150,8 +152,7 @@ def calibrate(
     - `model`: a loaded run, its folder or checkpoint.
     - `data`: FORMAT:PATH or a dataset, whose split is fitted on; what is found goes into the run's folder.
     - `store`: in place of `data`, a store whose pictures and sentences are fitted on; it goes into the store.
-    - `threshold`, `rerank`, `progress`: see `calibrate_store`.
-    - `told`: called with what was found, and how many sentences took no part, before it is written.
+    - `threshold`, `rerank`, `question`, `progress`: see `calibrate_store`.
 
     Raises `SettingsError` unless one of `data` and `store` is given, and what `calibrate_store` and
     `limner.inference.calibration.calibrate_run` raise.
@@ -159,21 +160,24 @@ def calibrate(
     expect_call(progress)
     if (data is None) == (store is None):
         raise SettingsError("calibrate: expected a dataset or a store, and not both")
-    how: dict[str, Any] = {"threshold": threshold, "rerank": rerank, "progress": progress}
+    how: dict[str, Any] = {
+        "threshold": threshold,
+        "rerank": rerank,
+        "question": question,
+        "progress": progress,
+    }
     if store is not None:
         # before the model: a store that is not there costs no loading
         files = store_files(store)
         if not isinstance(model, TrainedModel):
             model = load_model(model, precision=files.manifest.precision)
-        found = calibrate_store(model, files, **how)
-        told(found.calibration, found.left_out)
-        write_store_calibration(files, found.calibration)
-        return found.calibration
+        found = calibrate_store(model, files, **how).calibration
+        write_store_calibration(files, found)
+        return found
     assert data is not None
     dataset = open_dataset(data).split(split)
     run = model if isinstance(model, TrainedModel) else load_model(model)
     made = calibrate_run(run, dataset, split, **how)
-    told(made, 0)
     write_calibration(run.path.parent, made)
     return made
 

@@ -35,6 +35,7 @@ def store_info(
         model=store_model(engine),
         reranks=reranks,
         calibrated=engine.calibration is not None,
+        question=None if engine.calibration is None else engine.calibration.question,
         composes=engine.compose is not None,
         explains="attention" if engine.encoder.reranker is not None else "words",
         max_k=max_k,

@@ -54,6 +54,18 @@ def test_the_embedding_is_fitted_to_first_hits(toys: Dataset, run: TrainedModel,
     assert 100 * made.reliability["embedding"].right == pytest.approx(report.text_to_image["R@1"])
 
 
+def test_what_fits_is_right_too(run: TrainedModel, val: Dataset) -> None:
+    """By the sentences that two pictures share; pictures that no sentence describes take no part."""
+    first, second, third, *rest = val.records
+    twins = replace(val, records=(first, replace(second, sentences=first.sentences), third, *rest))
+    plain, fits = (calibrate_run(run, twins, "val", question=one) for one in ("described", "fits"))
+    assert (plain.question, fits.question) == ("described", "fits")
+    assert fits.embedding.right >= plain.embedding.right + 2 * len(first.sentences)
+    assert check_calibration(run, twins, fits)["embedding"].right >= plain.reliability["embedding"].right
+    described = {one.group for one in twins.records if one.sentences}
+    assert (plain.images, fits.images) == (len(val), sum(one.group in described for one in twins.records))
+
+
 def test_another_split_is_measured(toys: Dataset, run: TrainedModel, val: Dataset) -> None:
     made, test = calibrate_run(run, val, "val"), toys.split("test")
     found = check_calibration(run, test, made)

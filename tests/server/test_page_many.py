@@ -3,12 +3,13 @@
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.server.browsing import CHROMIUM, TEXT, api, shown
+from tests.server.browsing import CHROMIUM, TEXT, api, change, shown
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -91,10 +92,12 @@ def test_a_calibrated_answer_says_how_sure_and_when_nothing_is_good(page: "Page"
         route.fulfill(response=response, json=body)
 
     page.route("**/v1/search", handle)
-    opened(page)
-    answered(page, "a red coat\na blue coat")
-    sure = page.locator("#many-rows .sure").all_inner_texts()
-    assert [" ".join(one.split()) for one in sure] == ["75% match", "25% match no good match"]
+    for question, named in (("described", "the one described"), ("fits", "fits")):
+        change(page, "info", partial(dict.update, question=question))
+        opened(page)
+        answered(page, "a red coat\na blue coat")
+        sure = page.locator("#many-rows .sure").all_inner_texts()
+        assert [" ".join(one.split()) for one in sure] == [f"75% {named}", f"25% {named} no good match"]
 
 
 def test_what_cannot_be_answered_says_why_and_the_others_are(page: "Page") -> None:

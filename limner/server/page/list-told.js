@@ -6,6 +6,7 @@ import { byId } from "./elements.js";
 import { follow } from "./following.js";
 import { t } from "./language.js";
 import { LAST_OFFSET, PART } from "./list.js";
+import { setQuestion } from "./results.js";
 
 export const sayStock = (number) => (byId("stock").textContent = t("pictures", { n: number }));
 
@@ -16,6 +17,7 @@ export function sayStore(store) {
   const model = store?.model;
   byId("model").textContent = [model?.system, model?.fingerprint?.slice(0, 8)].filter(Boolean).join(" · ");
   byId("refine").hidden = !store?.pictures;
+  setQuestion(store?.question);
   follow(store);
 }
 

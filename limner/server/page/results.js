@@ -133,9 +133,15 @@ export function focusCard(id, { still = !id } = {}) {
 /** The Tab key leads to this card. */
 export const setStopAt = (id) => setStop(cardOf(id));
 
+let question = "described"; // what the store's probabilities answer
+
+/** From now on percents are named by what /v1/info says that they answer. */
+export const setQuestion = (asked) => (question = asked ?? "described");
+
 /** How sure the answer is of a hit: {label, share}, `share` null where only a cosine is known. */
 export function sureness(hit) {
-  if (hit.probability != null) return { label: t("match", { share: percent(hit.probability) }), share: hit.probability };
+  if (hit.probability != null)
+    return { label: t(question === "fits" ? "fits" : "match", { share: percent(hit.probability) }), share: hit.probability };
   if (hit.confidence != null) return { label: t("sure", { share: percent(hit.confidence) }), share: hit.confidence };
   if (hit.score == null) return { label: "", share: null };
   return { label: t("score", { score: decimal(hit.score, 3) }), share: null };
