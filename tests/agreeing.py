@@ -41,3 +41,12 @@ def agreeing(run: TrainedModel, dataset: Dataset, split: str) -> Dataset:
         for place, record in enumerate(dataset.records)
     )
     return replace(dataset, source="folder:agreeing", records=tuple(records))
+
+
+def sharing(dataset: Dataset) -> Dataset:
+    """A set in which one picture that had no sentence has six of another one, too."""
+    records = list(dataset.records)
+    most = max(records, key=lambda one: len(one.sentences))
+    silent = next(place for place, one in enumerate(records) if not one.sentences)
+    records[silent] = replace(records[silent], sentences=most.sentences[:6])
+    return replace(dataset, source="folder:sharing", records=tuple(records))

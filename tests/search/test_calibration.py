@@ -20,7 +20,7 @@ from limner.search.sentences import Sentence, SentenceTable
 from limner.store.calibration import write_store_calibration
 from limner.store.files import StoreFiles, store_for
 from limner.store.verify import verify
-from tests.agreeing import agreeing
+from tests.agreeing import agreeing, sharing
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +107,14 @@ def test_pictures_of_an_identity_are_right_and_others_only_themselves(
     )
     alone = store_of(run, replace(val, records=pairs, group_kind="image"), tmp_path / "alone")
     check_same(calibrate_store(run, alone).calibration, calibrate_run(run, val, "val"))
+
+
+def test_what_fits_is_asked_of_a_store_as_of_a_split(run: TrainedModel, val: Dataset, tmp_path: Path) -> None:
+    shared = sharing(val)
+    found = calibrate_store(run, store_of(run, shared, tmp_path / "store"), question="fits").calibration
+    made = calibrate_run(run, shared, "val", question="fits")
+    check_same(found, made)
+    assert (found.question, found.images) == ("fits", made.images)
 
 
 def test_sentences_of_training_and_test_pictures_take_no_part(

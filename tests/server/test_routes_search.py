@@ -398,12 +398,13 @@ def test_a_threshold_that_cannot_be_used_is_not_told(
     unusable: dict[str, str], told: list[float | None], engine: Engine
 ) -> None:
     # a calibrated model; without any, `test_http_answers_as_the_library` has null for both
-    engine.calibration = calibration(threshold=1.0).replace(unusable=unusable)
+    engine.calibration = calibration(threshold=1.0).replace(unusable=unusable, question="fits")
     with TestClient(create_app(Store(engine))) as client:
         answer = client.post("/v1/search", json={"text": "a red coat"}).json()
         assert [answer["good"], answer["threshold"]] == told
         assert answer["hits"][0]["probability"] < 1
-        assert client.get("/v1/info").json()["calibrated"]
+        info = client.get("/v1/info").json()
+        assert (info["calibrated"], info["question"]) == (True, "fits")
         assert Answer.read(answer).good is told[0]
 
 
