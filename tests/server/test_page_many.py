@@ -92,7 +92,7 @@ def test_a_calibrated_answer_says_how_sure_and_when_nothing_is_good(page: "Page"
         route.fulfill(response=response, json=body)
 
     page.route("**/v1/search", handle)
-    for question, named in (("described", "the one described"), ("fits", "fits")):
+    for question, named in (("described", "match"), ("fits", "fits")):
         change(page, "info", partial(dict.update, question=question))
         opened(page)
         answered(page, "a red coat\na blue coat")

@@ -358,6 +358,7 @@ def test_a_line_and_no_veil_where_the_model_is_not_sure(page: "Page") -> None:
     places = page.eval_on_selector_all("#grid > li", "all => all.map((one) => one.className)")
     assert places.index("border") == 3
     assert page.inner_text("#grid .border") == "Below this line: less than 50% match"
+    assert page.inner_text("#status").endswith(", each with the probability that it is the one described")
     page.unroute("**/v1/search")
     change(page, "search", calibrate([0.49] * 8))
     search(page)

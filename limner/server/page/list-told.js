@@ -30,7 +30,8 @@ export function sayList({ hits, matching, total, complete }, asked, body, store)
   // Only where a reranker has ordered this answer, or would have: not for marks and pictures.
   const alone = asked.text && !asked.like && !keptPicture(asked.picture) && !left;
   const plain = alone && asked.plain && store.reranks;
-  const told = [best, left && t("byMarks", { n: left }), plain && t("notReranked")].filter(Boolean).join(", ");
+  const each = hits.some((hit) => hit.probability != null) && t(store.question === "fits" ? "eachFits" : "eachDescribed");
+  const told = [best, left && t("byMarks", { n: left }), plain && t("notReranked"), each].filter(Boolean).join(", ");
   byId("status").textContent = number ? told : t("noResults");
   byId("embedding-order").hidden = !plain && !hits.some((hit) => hit.confidence != null);
   byId("more").hidden = complete || !number;
