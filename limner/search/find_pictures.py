@@ -15,7 +15,8 @@ from limner.data.heif import SUFFIXES as HEIF
 from limner.data.heif import has_heif, is_heif
 from limner.data.images import SUFFIXES, browser_type, is_picture_name
 from limner.errors import DataError, install_hint
-from limner.store.folders import Folder
+from limner.store.files import StoreFiles
+from limner.store.folders import Folder, folders_of
 from limner.store.uploads import holds_uploads
 from limner.text_files import text_lines
 
@@ -123,6 +124,11 @@ def pictures_below(folders: Iterable[Folder], only: Collection[str] | None = Non
         if not holds_uploads(folder.path):
             search.look_through(folder)
     return search.told(())
+
+
+def coming_back(files: StoreFiles, paths: Collection[str]) -> list[str]:
+    """Those of some files that the next look at the folders of a store would index, if it did not hold them."""
+    return pictures_below(folders_of(files), paths).pictures
 
 
 class _Search:

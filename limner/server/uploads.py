@@ -48,7 +48,7 @@ class Changes:
         if others := sorted(other_folders(paths, folder)):
             raise SettingsError(
                 f"{folder}: pictures that clients have added to {files.folder} lie in {others[0]}; name that folder, "
-                f"or move its files here and run `limner index {files.folder}/model {files.folder} {folder}`"
+                f"or move it as a whole, and run `limner index {files.folder}/model {files.folder} MOVED`"
             )
         uploads = Uploads.claim(folder, files)
         # while another process writes it is left for the next change: that process may be adding a picture
