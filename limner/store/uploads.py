@@ -112,7 +112,7 @@ class Uploads:
                 raise SettingsError(
                     f"{folder}: uploads need a folder of their own; no picture of the store is {unnamed[0].name}. "
                     "If clients have added it, take it in first: "
-                    f"`limner index {files.folder}/model {files.folder} {folder}`"
+                    f"`limner index {files.folder}/model {files.folder} {folder}`; if it was deleted, delete the file"
                 )
             with _usable(folder):
                 (folder / MARK).write_text(json.dumps(_identity(files)), encoding="utf-8")
