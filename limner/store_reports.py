@@ -57,7 +57,7 @@ class IndexReport(ResponseModel):
     passed_over: dict[str, int] = {}  # noqa: RUF012 - of a model, where each has its own
     """Files in searched folders that were not tried, counted by ending: pictures without a reader here first."""
     left_out: dict[str, int] = Field(default={}, exclude_if=operator.not_)
-    """Folders of other systems and programs, links to folders and excluded names, counted by name or pattern."""
+    """Folders of other systems and programs or of uploads, links to folders, excluded names, by name or pattern."""
     # told, because a misspelt path in the metadata is otherwise seen only when a condition finds nothing
     unused_metadata: tuple[str, ...] = ()
     """Paths in the metadata that are none of the pictures."""

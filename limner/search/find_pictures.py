@@ -71,7 +71,7 @@ class FoundPictures(NamedTuple):
     left_out: dict[str, int]
     """How many folders, links to folders and excluded names were not looked into, by name or pattern."""
     folders: tuple[Folder, ...] = ()
-    """The folders that were given."""
+    """The folders that were given, but for those of uploads: these are followed."""
 
 
 def find_pictures(paths: str | Path | Iterable[str | Path], exclude: Sequence[str] = ()) -> FoundPictures:

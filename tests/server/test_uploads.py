@@ -275,7 +275,7 @@ def test_a_store_of_another_model_takes_the_uploads_over_and_an_erasure_reaches_
     Changes(new, uploads)
     report = erase(new.files, identity="gina", uploads=uploads)
     assert (report.uploads, report.found, Path(added.path).exists()) == (1, (), False)
-    with pytest.raises(SettingsError, match="holds the uploads of .*/new"):
+    with pytest.raises(SettingsError, match=r"holds the uploads of .*/new"):
         Changes(engine, uploads)
 
 
