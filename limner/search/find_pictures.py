@@ -80,9 +80,9 @@ def find_pictures(paths: str | Path | Iterable[str | Path], exclude: Sequence[st
     A file is taken whatever its name; a folder is searched, in the order of names, for files with the ending of an
     image, and for those of other or no endings whose first bytes are of one. Hidden files and folders in it are left
     out, and so are, counted, folders of other systems and programs, links to folders (they may lead in circles), a
-    server's folder of uploads (name it itself), and what a pattern of `exclude` or of a file `.limnerignore` in its folder or above means: a name, or with a slash a
-    path within that folder, with `*` and `?` as in a shell. Links stay as they are, so that a path is the one that the
-    user knows.
+    server's folder of uploads (name it itself), and what a pattern of `exclude` or of a file `.limnerignore` in its
+    folder or above means: a name, or with a slash a path within that folder, with `*` and `?` as in a shell. Links stay
+    as they are, so that a path is the one that the user knows.
 
     Raises `DataError` for a path that does not exist, a picture in memory, and when there is no image at all.
     """
