@@ -223,15 +223,17 @@ class Store:
             progress=progress,
         )
 
-    def delete(self, id: str) -> None:
+    def delete(self, id: str) -> int:
         """Take an image out of the store; its file is left alone, and its bytes stay until `erase`.
 
-        Raises `UnknownPictureError`.
+        Return how many of its files lie in folders that the store follows: the next look indexes them again. Raises
+        `UnknownPictureError`.
         """
-        self._expect_key(id)
+        back = coming_back(self.files, self._stored(id).paths)
         # by the count: to look first would leave a moment in which another writer deletes it
         if not self.files.delete([id]):
             raise self._unknown(id)
+        return len(back)
 
     def erase(
         self,

@@ -270,12 +270,13 @@ def test_what_came_back_is_told(store: StoreFiles, folder: Path) -> None:
     assert (report.returned, report.is_news, report.waiting, encoded) == (1, True, 0, 0)
 
 
-def test_an_erasure_counts_the_files_that_come_back(store: StoreFiles, folder: Path) -> None:
+def test_a_deletion_and_an_erasure_count_the_files_that_come_back(store: StoreFiles, folder: Path) -> None:
     opened = Store(Engine(store, FakeEncoder()))
+    assert opened.delete(store.entries()[str(folder / "0" / "5.png")].id) == 1
     assert opened.erase(identity="ann").returning == 1
     (folder / "0" / "4.png").unlink()
     assert opened.erase(paths=folder / "0" / "4.png").returning == 0
-    assert synced(store)[0].added == 1
+    assert synced(store)[0].added == 2
 
 
 def test_at_once_by_choice(store: StoreFiles, folder: Path) -> None:
