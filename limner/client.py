@@ -195,9 +195,13 @@ class Client:
             body["metadata"] = dict(metadata)
         return self._read(self._ask("POST", "/v1/items", body), Item.read)
 
-    def delete(self, id: str) -> None:
-        """Take a picture out of the store, if the server allows it."""
-        self._ask("DELETE", f"/v1/items/{_key(id)}")
+    def delete(self, id: str) -> int:
+        """Take a picture out of the store, if the server allows it.
+
+        Return how many of its files lie in folders that the store follows: the next look indexes them again.
+        """
+        answer = self._ask("DELETE", f"/v1/items/{_key(id)}")
+        return self._read(answer, lambda found: int(found["returning"]))
 
     def erase(
         self,

@@ -57,7 +57,7 @@ class IndexReport(ResponseModel):
     passed_over: dict[str, int] = {}  # noqa: RUF012 - of a model, where each has its own
     """Files in searched folders that were not tried, counted by ending: pictures without a reader here first."""
     left_out: dict[str, int] = Field(default={}, exclude_if=operator.not_)
-    """Folders of other systems and programs, links to folders and excluded names, counted by name or pattern."""
+    """Folders of other systems and programs or of uploads, links to folders, excluded names, by name or pattern."""
     # told, because a misspelt path in the metadata is otherwise seen only when a condition finds nothing
     unused_metadata: tuple[str, ...] = ()
     """Paths in the metadata that are none of the pictures."""
@@ -281,16 +281,12 @@ class TraceCounts(ResponseModel):
 
     searched: int
     """Traces that were searched for in every file of the store after the erasure."""
-
     visible: int
     """Those that the files showed before it: only of these does the search tell something."""
-
     shared: int
     """Traces left out, because pictures, sentences or settings that stay have the same bytes."""
-
     short: int
     """Traces left out, because they are too short or too plain to be told from other bytes."""
-
     model: int = 0
     """Those that stand in the files of the store's model, which an erasure leaves as they are."""
 
@@ -337,6 +333,9 @@ class ErasureReport(ResponseModel):
 
     alerts: int = Field(default=0, exclude_if=operator.not_)
     """Alerts that named an identity or a file of these, and were taken away. Over HTTP 0 without the right `search`."""
+
+    returning: int = Field(default=0, exclude_if=operator.not_)
+    """Files of these in folders that the store follows: the next look indexes them again, as new pictures."""
 
     audit_lines: int | None
     """Lines of the audit log from which something was removed; null if none was named."""

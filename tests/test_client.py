@@ -128,7 +128,7 @@ def test_the_other_calls(server: Client, engine: Engine, folder: Path) -> None:
     added = server.add(draw(folder / "new.png", 99), identity="9", metadata={"camera": 3})
     assert (added.name, added.identity, added.metadata["camera"]) == ("new.png", "9", 3)
     assert server.info().pictures == COUNT + 1
-    server.delete(added.id)
+    assert server.delete(added.id) == 0
     assert server.items().total == COUNT
     again = server.add(folder / "new.png", identity="9", metadata={"camera": 3})
     report = server.erase(identity="9", where={"camera": 3})

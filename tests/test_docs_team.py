@@ -48,6 +48,7 @@ def operator(toys: Dataset, toy_run: Path, tmp_path_factory: pytest.TempPathFact
     # short, since the path of a socket file has at most 108 bytes
     folder = tmp_path_factory.mktemp("team")
     (folder / "RUN").symlink_to(toy_run)
+    (folder / "NEW-RUN").symlink_to(toy_run)
     (folder / "CHECKOUT").symlink_to(ROOT)
     pictures = folder / "PICTURES"
     draw_toys(pictures)
@@ -116,6 +117,9 @@ def test_a_new_operator_types_the_page(operator: Path) -> None:
         (late_path,) = [path for path in files.snapshot().columns.paths if "/uploads/" in path]
         assert Path(late_path).read_bytes() == (operator / "later.png").read_bytes()
         assert "ann" not in files.snapshot().columns.identities
+    # nor the picture that a client had added of her, before the restore and the other model
+    kept = {path.name for path in (operator / "uploads").iterdir()}
+    assert kept == {Path(late_path).name, ".limner-uploads"}
     assert verify(operator / "audit.jsonl").sound
     names = {json.loads(line).get("who") for line in (operator / "audit.jsonl").read_text().splitlines()}
     assert {"ann", "ann-2", "camera-3"} <= names

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -236,8 +236,7 @@ def erase_command(
             naming=chosen.naming,
         )
         print_unknown(store, planned)
-        _warn_of_return(opened, _paths_of(chosen.images))
-        return planned
+        return planned.model_copy(update={"returning": _warn_of_return(opened, _paths_of(chosen.images))})
     question = f"{store}: erase {counted(count, 'pictures', of=total)} and {counted(sentences, 'sentences')} for good?"
     if (count or sentences) and not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise SettingsError("nothing was erased")
@@ -254,8 +253,7 @@ def erase_command(
             progress=progress,
         )
     print_erasure(store, report)
-    _warn_of_return(opened, _paths_of(chosen.images))
-    return report
+    return report.model_copy(update={"returning": _warn_of_return(opened, _paths_of(chosen.images))})
 
 
 @command(app, "verify")
@@ -420,17 +418,17 @@ def _paths_of(images: "Iterable[StoredImage]") -> list[str]:
     return [path for image in images for path in image.paths]
 
 
-def _warn_of_return(files: "StoreFiles", paths: Iterable[str]) -> None:
-    """Say which of the files that were taken out the next look at the folders would index again."""
-    from limner.search.find_pictures import pictures_below
-    from limner.store.folders import folders_of
+def _warn_of_return(files: "StoreFiles", paths: Collection[str]) -> int:
+    """Say which of the files that were taken out the next look at the folders would index again; count them."""
+    from limner.search.find_pictures import coming_back
 
-    if back := pictures_below(folders_of(files), set(paths)).pictures:
+    if back := coming_back(files, paths):
         err.print(
             f"{counted(len(back), 'files')} in folders that the store follows, e.g. {back[0]}: the next look at these "
-            "(`limner index`, `store sync`, `watch`, `open`) indexes them again; delete the files, or name them in a "
-            ".limnerignore"
+            "(`limner index`, `store sync`, `watch`, `open`) indexes them again, without what was told of them; "
+            "delete the files, or name them in a .limnerignore"
         )
+    return len(back)
 
 
 def _erasable_log(file: Path) -> "ErasableLog":

@@ -12,6 +12,7 @@ from limner.cli.contract import as_json, command, emit, group
 from limner.cli.options import Batch, Cpu, StoreFolder, device
 from limner.counted import counted
 from limner.store_reports import IndexReport, SyncReport
+from limner.wire import no_picture_has
 
 if TYPE_CHECKING:
     from limner.search.store import Store
@@ -128,6 +129,8 @@ def watch_command(
     opened = _opened(store, cpu)
     if made is not None:
         kept, fits = save_alert(opened.engine, made)
+        if absent := opened.files.snapshot().metadata.absent(kept.request.conditions):
+            err.print(no_picture_has(absent))
         err.print(
             f"alert {kept.name} is saved: it tells of new pictures with a {kept.by} of at least {kept.at_least:g}, "
             f"which {fits:,} of {counted(len(opened), 'pictures')} have"

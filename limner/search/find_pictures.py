@@ -15,7 +15,9 @@ from limner.data.heif import SUFFIXES as HEIF
 from limner.data.heif import has_heif, is_heif
 from limner.data.images import SUFFIXES, browser_type, is_picture_name
 from limner.errors import DataError, install_hint
-from limner.store.folders import Folder
+from limner.store.files import StoreFiles
+from limner.store.folders import Folder, folders_of
+from limner.store.uploads import holds_uploads
 from limner.text_files import text_lines
 
 _RAW = frozenset(
@@ -69,7 +71,7 @@ class FoundPictures(NamedTuple):
     left_out: dict[str, int]
     """How many folders, links to folders and excluded names were not looked into, by name or pattern."""
     folders: tuple[Folder, ...] = ()
-    """The folders that were given."""
+    """The folders that were given, but for those of uploads: these are followed."""
 
 
 def find_pictures(paths: str | Path | Iterable[str | Path], exclude: Sequence[str] = ()) -> FoundPictures:
@@ -77,10 +79,10 @@ def find_pictures(paths: str | Path | Iterable[str | Path], exclude: Sequence[st
 
     A file is taken whatever its name; a folder is searched, in the order of names, for files with the ending of an
     image, and for those of other or no endings whose first bytes are of one. Hidden files and folders in it are left
-    out, and so are, counted, folders of other systems and programs, links to folders (they may lead in circles), and
-    what a pattern of `exclude` or of a file `.limnerignore` in its folder or above means: a name, or with a slash a
-    path within that folder, with `*` and `?` as in a shell. Links stay as they are, so that a path is the one that the
-    user knows.
+    out, and so are, counted, folders of other systems and programs, links to folders (they may lead in circles), a
+    server's folder of uploads (name it itself), and what a pattern of `exclude` or of a file `.limnerignore` in its
+    folder or above means: a name, or with a slash a path within that folder, with `*` and `?` as in a shell. Links stay
+    as they are, so that a path is the one that the user knows.
 
     Raises `DataError` for a path that does not exist, a picture in memory, and when there is no image at all.
     """
@@ -95,8 +97,10 @@ def find_pictures(paths: str | Path | Iterable[str | Path], exclude: Sequence[st
         # resolve() would follow links
         whole = os.path.abspath(path)  # noqa: PTH100
         if path.is_dir():
-            folders.append(Folder(whole, tuple(exclude)))
-            search.look_through(folders[-1])
+            folder = Folder(whole, tuple(exclude))
+            search.look_through(folder)
+            # what clients have added is theirs to delete: nothing may bring it back
+            folders += [] if holds_uploads(whole) else [folder]
         elif path.exists():
             search.found[whole] = None
         else:
@@ -117,8 +121,14 @@ def pictures_below(folders: Iterable[Folder], only: Collection[str] | None = Non
     """
     search = _Search(only)
     for folder in folders:
-        search.look_through(folder)
+        if not holds_uploads(folder.path):
+            search.look_through(folder)
     return search.told(())
+
+
+def coming_back(files: StoreFiles, paths: Collection[str]) -> list[str]:
+    """Those of some files that the next look at the folders of a store would index, if it did not hold them."""
+    return pictures_below(folders_of(files), paths).pictures
 
 
 class _Search:
@@ -199,13 +209,15 @@ def _excluded(whole: str, rules: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _reason(folder: str, name: str) -> str | None:
-    """The name under which a folder of another system or program, or a link to one, is counted; None for others."""
+    """The name under which a folder of another system or program, of uploads, or a link is counted; None for others."""
     lower = name.lower()
     if any(fnmatchcase(lower, pattern) for pattern in _FOREIGN):
         return name
     above = Path(folder).name.lower()
     if any(fnmatchcase(above, library) for library in _LIBRARIES) and lower not in _ORIGINALS:
         return f"{name} of a photo library"
+    if holds_uploads(Path(folder, name)):
+        return "folders of uploads"
     return "links to folders" if Path(folder, name).is_symlink() else None
 
 

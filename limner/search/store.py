@@ -30,7 +30,7 @@ from limner.requests import (
     where_strings,
 )
 from limner.search.engine import Engine
-from limner.search.find_pictures import find_pictures
+from limner.search.find_pictures import coming_back, find_pictures
 from limner.search.foreign_vectors import foreign_model
 from limner.search.image_files import shown_bytes, small_bytes
 from limner.search.index import check_arguments, index_pictures
@@ -43,6 +43,7 @@ from limner.search.store_info import store_info
 from limner.store.calibration import calibration_for
 from limner.store.contents import thumbnails
 from limner.store.entry import StoredImage
+from limner.store.erasable import erasable
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.kept_model import as_stored, load_source, load_stored_model
@@ -222,15 +223,17 @@ class Store:
             progress=progress,
         )
 
-    def delete(self, id: str) -> None:
+    def delete(self, id: str) -> int:
         """Take an image out of the store; its file is left alone, and its bytes stay until `erase`.
 
-        Raises `UnknownPictureError`.
+        Return how many of its files lie in folders that the store follows: the next look indexes them again. Raises
+        `UnknownPictureError`.
         """
-        self._expect_key(id)
+        back = coming_back(self.files, self._stored(id).paths)
         # by the count: to look first would leave a moment in which another writer deletes it
         if not self.files.delete([id]):
             raise self._unknown(id)
+        return len(back)
 
     def erase(
         self,
@@ -245,7 +248,11 @@ class Store:
         Those that are named, and those that meet all conditions: see `limner.store.erase.erase`, which can also delete
         a server's uploads. Raises what that raises.
         """
-        return erase(self.files, ids, identity=identity, paths=paths, where=where)
+        with self.files.writing():
+            chosen = erasable(self.files, ids, identity=identity, paths=paths, where=where)
+            report = erase(self.files, ids, identity=identity, paths=paths, where=where)
+        files = [path for image in chosen.images for path in image.paths]
+        return report.model_copy(update={"returning": len(coming_back(self.files, files))})
 
     def image(self, id: str) -> bytes:
         """Read the file of an image, or make a JPEG of it if browsers would not show it.

@@ -25,7 +25,7 @@ from limner.store.entry import StoredImage
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.folders import Folder, folders_of, is_below
-from limner.store.missing import EMPTY, Away, is_gone, many
+from limner.store.missing import EMPTY, NOT_THERE, Away, is_gone, many
 from limner.store.snapshot import Snapshot
 from limner.store_reports import IndexReport, SyncReport
 from limner.types import Encoder
@@ -128,13 +128,16 @@ def _followed(files: StoreFiles) -> list[str]:
 
 
 def _seem_away(files: StoreFiles, folders: Sequence[Folder]) -> dict[str, str]:
-    """Folders that seem to be away, with the reason; one that is empty, and of which no picture is known, waits."""
+    """Folders that seem to be away, with the reason.
+
+    One that is empty or not there waits if a search finds no picture of it: all may have moved, or been given up.
+    """
     seen = Away(())
     away = {one.path: reason for one in folders if (reason := seen.reason(one.path)) is not None}
     return {
         path: reason
         for path, reason in away.items()
-        if reason != EMPTY or next(_below(files.snapshot(), [path]), None) is not None
+        if reason not in (EMPTY, NOT_THERE) or next(_below(files.snapshot(), [path]), None) is not None
     }
 
 

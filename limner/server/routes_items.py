@@ -17,6 +17,7 @@ from limner.conditions import wrong_name
 from limner.errors import UnfinishedErasureError
 from limner.requests import where_strings
 from limner.search.engine import Engine
+from limner.search.find_pictures import coming_back
 from limner.server.access import rights_of
 from limner.server.answer_forms import for_clients, json_size, pictures_that_fit, rows_that_fit
 from limner.server.audit_routes import begun, note, settle
@@ -35,6 +36,7 @@ from limner.store_reports import ErasureReport
 from limner.wire import (
     Item,
     Items,
+    ResponseModel,
 )
 
 # twenty of them must fit into the header of a request, for which h11 takes 16 KiB
@@ -104,6 +106,13 @@ class ErasureBody(RequestModel):
 
     where: list[Where] = Field(default=[], max_length=20)
     """Conditions."""
+
+
+class Removal(ResponseModel):
+    """A picture that was removed."""
+
+    returning: int
+    """Files of it in folders that the store follows: the next look indexes them again, as a new picture."""
 
 
 Id = Annotated[Key, PathPart(description="The picture's key.")]
@@ -197,17 +206,18 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
     @Rules(right="erase", audit="delete", changes=True)
     @routes.delete(
         "/v1/items/{id}",
-        status_code=204,
         responses=declared(403, 404, 408, 413, 429, *always),
         dependencies=[Depends(may_change)],
     )
-    async def delete(id: Id, request: Request) -> None:
+    async def delete(id: Id, request: Request) -> Removal:
         """Remove a picture from the store; its file is deleted only if it was added here."""
         # first, or the line would name a picture that was erased
-        await run_in_threadpool(known_image, engine.files, id)
+        stored = await run_in_threadpool(known_image, engine.files, id)
+        back = await run_in_threadpool(coming_back, engine.files, stored.paths)
         await begun(request.scope)
         # in the thread of the model, which also adds
         await turns.take(lambda: asyncio.wrap_future(worker.change(changes.delete, id)))
+        return Removal(returning=len(back))
 
     @Rules(right="erase", audit="erase", changes=True)
     @routes.post(
@@ -231,9 +241,10 @@ def item_routes(engine: Engine, worker: Worker, changes: Changes, settings: Serv
             with files.writing():
                 chosen = erasable(files, body.ids, identity=body.identity, where=body.where)
                 report = erase(files, body.ids, identity=body.identity, where=body.where, uploads=uploads)
+            back = coming_back(files, [path for image in chosen.images for path in image.paths])
             # what this server holds of them in memory goes as well
             engine.files.follow()
-            return chosen.told, report
+            return chosen.told, report.model_copy(update={"returning": len(back)})
 
         await begun(request.scope)
         try:

@@ -16,7 +16,7 @@ from limner.search.index import index_pictures
 from limner.server.problems import RefusedError
 from limner.store.entry import StoredImage
 from limner.store.path import cause_of
-from limner.store.uploads import ENDINGS, NAME, Uploads, is_in, is_upload
+from limner.store.uploads import ENDINGS, NAME, Uploads, is_in, is_upload, other_folders
 
 
 class Changes:
@@ -44,6 +44,12 @@ class Changes:
                 raise SettingsError(
                     f"{folder}: uploads need a folder of their own; {Path(path).name} was indexed from there"
                 )
+        # what is erased must go from there, too, and an erasure looks in one folder
+        if others := sorted(other_folders(paths, folder)):
+            raise SettingsError(
+                f"{folder}: pictures that clients have added to {files.folder} lie in {others[0]}; name that folder, "
+                f"or move it as a whole, and run `limner index {files.folder}/model {files.folder} MOVED`"
+            )
         uploads = Uploads.claim(folder, files)
         # while another process writes it is left for the next change: that process may be adding a picture
         with suppress(StoreError), files.writing():

@@ -5,6 +5,7 @@ written anew. An erasure deletes in one commit, which also a kill leaves whole o
 write its file without all that was ever deleted (`Rows.scrub`); the same call made again does what a kill has left.
 """
 
+import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -28,7 +29,7 @@ from limner.store.path import expect_own_files, reached
 from limner.store.rows import Reading
 from limner.store.sound import sound
 from limner.store.traces import Traces, TraceSearch, files_below
-from limner.store.uploads import Uploads, added_elsewhere
+from limner.store.uploads import Uploads, has_uploads_name, other_folders
 from limner.store_reports import ErasureReport, Remains, TraceCounts, as_text
 from limner.wire import Where
 
@@ -124,9 +125,7 @@ def erase(
                 removed = [] if added is None else added.remove_leftovers(files)
         shared = traces.leave_out(_in_rows(files, search, tell))
         proof = _proof(files, added, traces, tell)
-        elsewhere = added_elsewhere(
-            (path for image in chosen.images for path in image.paths), None if added is None else added.folder
-        )
+        elsewhere = _elsewhere(chosen, added)
         others = [("sentences", _OWNERLESS, chosen.ownerless), ("uploads", _ELSEWHERE, elsewhere)]
         if audit is not None:
             with reached("the audit log", "read"):
@@ -287,6 +286,13 @@ def _forgotten(chosen: Erasable, audit: Forgetting | None) -> Iterator[int | Non
         with reached("the audit log"):
             lines = held.enter_context(audit.forgetting(_keys(chosen), texts))
         yield lines
+
+
+def _elsewhere(chosen: Erasable, added: Uploads | None) -> int:
+    """Count the files of the images that are there, in another folder of uploads than the one that was searched."""
+    paths = [path for image in chosen.images for path in image.paths if os.path.lexists(path)]
+    others = other_folders(paths, None if added is None else added.folder)
+    return sum(has_uploads_name(path) and str(Path(path).parent) in others for path in paths)
 
 
 def _keys(chosen: Erasable) -> list[str]:

@@ -8,8 +8,8 @@ from limner.store.folders import is_below
 
 EMPTY = "is empty"
 """The reason why a folder seems to be away that is there and holds nothing: so is one where a disk is mounted."""
-
-_NOT_THERE = "is not there"
+NOT_THERE = "is not there"
+"""The reason why a folder seems to be away that is not there: its disk may be."""
 
 _MANY = 10
 """If more than one picture of so many is gone, somebody should say that it is meant."""
@@ -44,7 +44,7 @@ class Away:
             if is_below(path, folder) and self.reason(folder) is not None:
                 return folder
         folder = os.path.dirname(path)  # noqa: PTH120 - for each of many files
-        while self.reason(folder) == _NOT_THERE:
+        while self.reason(folder) == NOT_THERE:
             folder = os.path.dirname(folder)  # noqa: PTH120
         return folder if self.reason(folder) is not None else None
 
@@ -53,7 +53,7 @@ def _reason(folder: str) -> str | None:
     try:
         return None if any(Path(folder).iterdir()) else EMPTY
     except (FileNotFoundError, NotADirectoryError):
-        return _NOT_THERE
+        return NOT_THERE
     except OSError as error:
         return f"cannot be listed ({error.strerror})"
 

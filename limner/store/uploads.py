@@ -73,20 +73,21 @@ def added_as(path: str) -> str | None:
     folder, name = os.path.split(path)
     if not has_uploads_name(path):
         return None
-    if os.path.exists(os.path.join(folder, MARK)):  # noqa: PTH110, PTH118 - for each file that is indexed
+    if holds_uploads(folder):
         return os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
     return None if os.path.exists(folder) else name  # noqa: PTH110
 
 
-def added_elsewhere(paths: Iterable[str], folder: Path | None) -> int:
-    """Count the added pictures, by their paths, whose files are there, in another folder of uploads than this one."""
-    added = [path for path in map(Path, paths) if _NAME.fullmatch(path.name) and os.path.lexists(path)]
-    others = {
-        parent
-        for parent in {path.parent for path in added}
-        if os.path.exists(parent / MARK) and not (folder is not None and is_in(parent, folder))  # noqa: PTH110
-    }
-    return sum(path.parent in others for path in added)
+def other_folders(paths: Iterable[str], folder: Path | None) -> set[str]:
+    """Other folders of uploads than this one, in which pictures of these paths lie."""
+    parents = {os.path.dirname(path) for path in paths if has_uploads_name(path)}  # noqa: PTH120 - of each row
+    others = {parent for parent in parents if holds_uploads(parent)}
+    return {parent for parent in others if folder is None or not is_in(parent, folder)}
+
+
+def holds_uploads(folder: str | Path) -> bool:
+    """True for a folder that a server has taken for uploads: what lies there comes and goes by clients."""
+    return os.path.exists(os.path.join(folder, MARK))  # noqa: PTH110, PTH118 - for each file that is indexed
 
 
 class Uploads:
@@ -111,7 +112,7 @@ class Uploads:
                 raise SettingsError(
                     f"{folder}: uploads need a folder of their own; no picture of the store is {unnamed[0].name}. "
                     "If clients have added it, take it in first: "
-                    f"`limner index {files.folder}/model {files.folder} {folder}`"
+                    f"`limner index {files.folder}/model {files.folder} {folder}`; if it was deleted, delete the file"
                 )
             with _usable(folder):
                 (folder / MARK).write_text(json.dumps(_identity(files)), encoding="utf-8")
@@ -128,7 +129,7 @@ class Uploads:
         if held is None:
             raise SettingsError(
                 f"{folder}: no server of {files.folder} has taken uploads there; name the folder that `limner serve "
-                "--uploads` has"
+                "--uploads` has, or start it with this one"
             )
         uploads._expect(held, files)
         return uploads
@@ -241,8 +242,8 @@ class Uploads:
         # the place as well: a copy of a store has the same id, and not the rows of what is added to the other one
         if held != _identity(files):
             raise SettingsError(
-                f"{self.folder}: holds the uploads of {held.get('store', 'another store')}; give {files.folder} a "
-                f"folder of its own, or remove {self.folder / MARK} if that store has moved here or is gone"
+                f"{self.folder}: holds the uploads of {held.get('store', 'another store')}; if {files.folder} takes "
+                f"its place, remove {self.folder / MARK} and start its server with this folder, else name another one"
             )
 
 

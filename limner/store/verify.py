@@ -39,7 +39,10 @@ BESIDE = ("file", "model", "calibration")
 """Damage that no repair mends."""
 
 STALE = {
-    "missing": "pictures whose file is gone (`limner store sync STORE`, or `limner store delete STORE --missing`)",
+    "missing": (
+        "pictures whose file is gone, or whose disk is away: bring that back, and nothing is lost (else `limner store "
+        "sync STORE`, or `limner store delete STORE --missing`)"
+    ),
     "copies": "copies that are gone of pictures whose other files are there (`limner store sync STORE`)",
     "waiting": "pictures that are out of the search, and wait for their files (docs/watch.md)",
     "changed": "pictures whose file has changed since (`limner index` again)",

@@ -86,6 +86,15 @@ def test_watch_saves_an_alert_and_tells(
     assert limner("store", "alerts", own, "--delete", "red").err == f"{own}: no alerts\n"
 
 
+def test_a_fact_that_no_picture_has_is_said(
+    limner: Limner, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may come with later pictures, so it is no mistake."""
+    monkeypatch.setattr("limner.search.watch.watch", lambda *given, **named: None)
+    alert = ("--alert", "a", "red", "--at-least", "0", "--where", "camera=cam_a")
+    assert "no picture has 'camera'\nalert a is saved: " in limner("watch", own, "--cpu", *alert).err
+
+
 def test_a_mistake_is_one_line(limner: Limner, own: Path) -> None:
     def wrong(*arguments: object, said: str) -> None:
         refused(limner("watch", own, "--cpu", *arguments), said)

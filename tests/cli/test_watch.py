@@ -111,7 +111,9 @@ def test_copies_and_doubts_are_counted_before_a_deletion(limner: Limner, own: Pa
     for path in photos[3:6]:
         path.unlink()
     checked = limner("store", "verify", own).out
-    assert "pictures whose file is gone" in checked
+    assert (
+        "pictures whose file is gone, or whose disk is away: bring that back, and nothing is lost" in checked
+    )
     assert (
         "copies that are gone of pictures whose other files are there (`limner store sync STORE`): 1"
         in checked

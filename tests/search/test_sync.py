@@ -134,7 +134,32 @@ def test_a_folder_that_is_away_changes_nothing(store: StoreFiles, folder: Path, 
     assert store.images() == before
     report, _ = synced(store, yes=True)
     assert len(report.gone) == (10 if away == "a part" else 30)
+    # it is remembered
     assert report.sound
+    assert synced(store)[0].sound
+
+
+@pytest.mark.parametrize("how", ["given up", "renamed"])
+def test_a_folder_that_is_gone_for_good_is_told_no_more(
+    how: str, store: StoreFiles, folder: Path, tmp_path: Path
+) -> None:
+    """Nor one whose pictures lie in another one by now. If it comes back, it is looked through."""
+    other, aside = tmp_path / "other", tmp_path / ("elsewhere" if how == "given up" else "renamed")
+    draw(other / "1.png", 70)
+    index_pictures(FakeEncoder(), store, [other])
+    folder.rename(aside)
+    if how == "renamed":
+        index_pictures(FakeEncoder(), store, [aside])
+    else:
+        assert not synced(store)[0].sound
+        assert len(synced(store, yes=True)[0].gone) == 30
+    for only in (None, [str(folder)]):
+        report, _ = synced(store, only=only)
+        assert (report.away, report.sound, report.waiting) == ((), True, 0 if how == "renamed" else 30)
+    aside.rename(folder)
+    report, encoded = synced(store)
+    assert (report.moved + report.returned, report.waiting, encoded) == (30, 0, 0)
+    assert files_in(folder) <= found(store)
 
 
 def test_a_name_that_begins_alike_is_another_folder(tmp_path: Path) -> None:
@@ -243,6 +268,15 @@ def test_what_came_back_is_told(store: StoreFiles, folder: Path) -> None:
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     report, encoded = synced(store)
     assert (report.returned, report.is_news, report.waiting, encoded) == (1, True, 0, 0)
+
+
+def test_a_deletion_and_an_erasure_count_the_files_that_come_back(store: StoreFiles, folder: Path) -> None:
+    opened = Store(Engine(store, FakeEncoder()))
+    assert opened.delete(store.entries()[str(folder / "0" / "5.png")].id) == 1
+    assert opened.erase(identity="ann").returning == 1
+    (folder / "0" / "4.png").unlink()
+    assert opened.erase(paths=folder / "0" / "4.png").returning == 0
+    assert synced(store)[0].added == 2
 
 
 def test_at_once_by_choice(store: StoreFiles, folder: Path) -> None:

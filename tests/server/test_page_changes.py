@@ -170,7 +170,7 @@ def test_a_picture_is_deleted_after_one_question(browser: "Browser", tmp_path: P
         assert page.inner_text("#stock") == f"{COUNT - 1} pictures"
 
 
-def test_the_question_says_that_a_file_in_a_followed_folder_comes_back(
+def test_the_page_says_that_a_file_in_a_followed_folder_comes_back(
     browser: "Browser", tmp_path: Path
 ) -> None:
     pytest.importorskip("watchfiles")
@@ -185,6 +185,9 @@ def test_the_question_says_that_a_file_in_a_followed_folder_comes_back(
         open_first(page)
         page.click("#actions .deletion button")
         assert "indexed again at the next look" in page.inner_text("#actions .deletion .hint")
+        page.click("#actions .deletion .danger")
+        page.wait_for_function("() => document.querySelector('#changed').textContent.startsWith('Deleted:')")
+        assert "indexed again at the next look" in page.inner_text("#changed")
         page.close()
 
 

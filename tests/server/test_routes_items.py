@@ -11,10 +11,12 @@ from fastapi.testclient import TestClient
 from limner.data.images import encoded_anew
 from limner.search.engine import Engine
 from limner.search.store import Store
+from limner.search.sync import sync
 from limner.server import turns
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes
+from limner.store.folders import Folder, follow_folders
 from tests.search.fake import draw
 from tests.server.running import running
 from tests.server.serving import COUNT, HOME, added_to, base64_of, problem
@@ -105,7 +107,7 @@ def test_changes_are_off(client: TestClient, engine: Engine, tmp_path: Path) -> 
 def test_delete(changing: TestClient, engine: Engine, tmp_path: Path) -> None:
     item = changing.get("/v1/items").json()["items"][3]
     response = changing.delete(f"/v1/items/{item['id']}")
-    assert (response.status_code, response.content) == (204, b"")
+    assert (response.status_code, response.json()) == (200, {"returning": 0})
     assert (tmp_path / HOME / item["name"]).exists()
     for again in (changing.delete, changing.get):
         problem(again(f"/v1/items/{item['id']}"), 404)
@@ -149,7 +151,7 @@ def test_add_and_find(changing: TestClient, tmp_path: Path) -> None:
     assert (again["id"], again["name"], again["identity"]) == (item["id"], "b.png", None)
     assert changing.post("/v1/items", json={**body, "identity": ""}).json()["identity"] is None
     assert changing.get("/v1/info").json()["pictures"] == COUNT + 1
-    assert changing.delete(f"/v1/items/{item['id']}").status_code == 204
+    assert changing.delete(f"/v1/items/{item['id']}").status_code == 200
     assert not file.exists()
 
 
@@ -203,10 +205,30 @@ def test_erase(changing: TestClient, engine: Engine, tmp_path: Path) -> None:
     assert found["total"] == len(found["hits"]) == len(engine.files) == COUNT - 1
     # what was deleted alone is still there
     gone = changing.get("/v1/items").json()["items"][0]["id"]
-    assert changing.delete(f"/v1/items/{gone}").status_code == 204
+    assert changing.delete(f"/v1/items/{gone}").status_code == 200
     assert changing.post("/v1/erase", json={}).json()["left"] == COUNT - 2
     below = b"".join(path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())
     assert gone.encode() not in below
+
+
+def test_what_the_next_look_at_the_folders_brings_back_is_said(
+    changing: TestClient, engine: Engine, tmp_path: Path
+) -> None:
+    """Without what was told of it: an erasure by identity would miss it."""
+    home, uploads = tmp_path / HOME, tmp_path / "uploads"
+    upload = base64_of(draw(tmp_path / "new.png", 99))
+    added = changing.post("/v1/items", json={"name": "new.png", "image": upload}).json()
+    follow_folders(engine.files, [Folder(str(home)), Folder(str(uploads))])
+    keys = {item["name"]: item["id"] for item in changing.get("/v1/items").json()["items"]}
+    (home / "3.png").unlink()
+    (home / ".limnerignore").write_text("5.png")
+    for name, returning in (("1.png", 1), ("3.png", 0), ("5.png", 0)):
+        assert changing.delete(f"/v1/items/{keys[name]}").json() == {"returning": returning}
+    report = changing.post("/v1/erase", json={"ids": [added["id"]], "identity": "even"}).json()
+    assert (report["pictures"], report["returning"], report["found"]) == (5, 4, [])
+    # and with the deleted one so it is
+    assert sync(engine.encoder, engine.files).added == 5
+    assert changing.get("/v1/items", params={"where": "identity=even"}).json()["total"] == 0
 
 
 def test_what_cannot_be_erased(changing: TestClient, client: TestClient, engine: Engine) -> None:
@@ -241,7 +263,7 @@ def test_a_store_that_is_being_written(
             waiting = thread.submit(changing.delete, f"/v1/items/{key}")
             time.sleep(0.5)
             assert not waiting.done()
-        assert waiting.result().status_code == 204
+        assert waiting.result().status_code == 200
 
 
 def test_erasures_beside_clients_that_add(engine: Engine, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,14 +11,18 @@ import pytest
 
 from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
-from limner.search.index import index_pictures
+from limner.search.index import index_pictures, reindex
+from limner.search.sync import sync
 from limner.server.answer_forms import for_clients, shown_name
 from limner.server.problems import RefusedError
 from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, writable
 from limner.store.entry import key_of
 from limner.store.erase import erase
+from limner.store.folders import Folder, folders_of, follow_folders
+from limner.store.uploads import MARK
 from tests.search.fake import draw
+from tests.search.test_places import made
 from tests.server.serving import COUNT, HOME, added_to
 
 
@@ -74,6 +79,8 @@ import os, signal, sys
 from pathlib import Path
 from limner.search.engine import Engine
 from limner.store.erase import erase
+from limner.store.folders import Folder, folders_of, follow_folders
+from limner.store.uploads import MARK
 from limner.store.files import StoreFiles
 from limner.store.uploads import Uploads
 from limner.server import uploads
@@ -245,6 +252,65 @@ def test_an_added_picture_keeps_its_name_in_a_store_of_another_model(engine: Eng
     for uploads in (tmp_path / "uploads", tmp_path / "of the new store", None):
         item = for_clients(added.to_item(), ServerSettings(uploads=uploads))
         assert item.name == "a.png"
+
+
+def test_a_store_of_another_model_takes_the_uploads_over_and_an_erasure_reaches_them(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """An erasure looks in one folder: with another one the picture of a person would stay in the former."""
+    uploads, content = tmp_path / "uploads", draw(tmp_path / "a.png", 99).read_bytes()
+    added = Changes(engine, uploads).add(content, "a.png", {"identity": "gina"})
+    new = Engine(made(tmp_path / "new"), engine.encoder)
+    reindex(engine.files, engine.encoder, new.files)
+    with pytest.raises(SettingsError, match=f"lie in {uploads}; name that folder"):
+        Changes(new, tmp_path / "uploads3")
+    # the store that holds them may be served yet
+    takes = f"if {new.files.folder} takes its place, remove {uploads / MARK} and start its server with this folder"
+    for call in (lambda: Changes(new, uploads), lambda: erase(new.files, identity="gina", uploads=uploads)):
+        with pytest.raises(SettingsError, match=re.escape(takes)):
+            call()
+    (uploads / MARK).unlink()
+    with pytest.raises(SettingsError, match="or start it with this one"):
+        erase(new.files, identity="gina", uploads=uploads)
+    Changes(new, uploads)
+    report = erase(new.files, identity="gina", uploads=uploads)
+    assert (report.uploads, report.found, Path(added.path).exists()) == (1, (), False)
+    with pytest.raises(SettingsError, match=r"holds the uploads of .*/new"):
+        Changes(engine, uploads)
+
+
+def test_the_folder_of_uploads_can_be_another_one_when_its_pictures_have_moved(
+    engine: Engine, tmp_path: Path
+) -> None:
+    content = draw(tmp_path / "a.png", 99).read_bytes()
+    added = Changes(engine, tmp_path / "uploads").add(content, "a.png", {"identity": "gina"})
+    other = tmp_path / "other"
+    with pytest.raises(SettingsError, match="move it as a whole, and run `limner index"):
+        Changes(engine, other)
+    assert added_to(other) == []
+    other.rmdir()
+    (tmp_path / "uploads").rename(other)
+    index_pictures(engine.encoder, engine.files, [other])
+    changes = Changes(engine, other)
+    assert engine.files.entry(added.id) is not None
+    changes.delete(added.id)
+    assert added_to(other) == []
+
+
+def test_a_look_at_followed_folders_takes_no_upload_in(engine: Engine, tmp_path: Path) -> None:
+    """Else a deleted picture whose file is there yet came back without what was told of it."""
+    files, home, content = engine.files, tmp_path / HOME, draw(tmp_path / "a.png", 99).read_bytes()
+    changes = Changes(engine, home / "uploads")
+    added = changes.add(content, "a.png", {"identity": "gina"})
+    # as after a restore, by the name of the folder itself
+    assert index_pictures(engine.encoder, files, [home, home / "uploads"]).unchanged == COUNT + 1
+    assert [one.path for one in folders_of(files)] == [str(home)]
+    follow_folders(files, [Folder(str(home / "uploads"))])
+    assert sync(engine.encoder, files).unchanged == COUNT
+    files.delete([added.id])
+    report = sync(engine.encoder, files)
+    assert (report.added, report.gone, report.left_out) == (0, (), {"folders of uploads": 1})
+    assert Path(added.path).exists()
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ export async function exportFile(body, signal) {
   return { blob: await response.blob(), name };
 }
 export const add = (body, signal) => json("v1/items", { body, signal });
-export const remove = (id) => answer(`v1/items/${encodeURIComponent(id)}`, { method: "DELETE" });
+export const remove = (id) => json(`v1/items/${encodeURIComponent(id)}`, { method: "DELETE" });
 
 /** Asks again as long as the server asks to wait. */
 export async function patiently(ask, signal) {

@@ -79,14 +79,15 @@ export function deletion(hit) {
     keep.focus();
   });
   async function gone() {
+    let back;
     try {
-      await patiently(() => remove(hit.id));
+      back = await patiently(() => remove(hit.id));
     } catch (problem) {
       if (!doing.onProblem(problem)) place.replaceChildren(h("span", { class: "hint wrong", role: "alert" }, problem.detail || problem.message), first);
       return;
     }
     doing.onChanged();
-    tell(t("deleted", { picture: hit.name }));
+    tell(t("deleted", { picture: hit.name }), ...(back.returning ? [t("comesBack")] : []));
   }
   place.append(first);
   return [place];

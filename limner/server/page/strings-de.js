@@ -214,6 +214,7 @@ export default {
   "deleteAsked": "Dieses Bild aus dem Speicher löschen? Auch seine Datei wird gelöscht, wenn sie hier hinzugefügt wurde; andere bleiben, wo sie sind.",
   "deleteAskedFollowed": "Dieses Bild aus dem Speicher löschen? Auch seine Datei wird gelöscht, wenn sie hier hinzugefügt wurde. Eine in einem Ordner, dem dieser Server folgt, bleibt und wird beim nächsten Blick wieder aufgenommen: Löschen Sie dann die Datei.",
   "deleted": "Gelöscht: {picture}",
+  "comesBack": "Die Datei liegt in einem Ordner, dem gefolgt wird, und wird beim nächsten Blick wieder aufgenommen, ohne das, was über sie gesagt wurde: Löschen Sie die Datei.",
   "goOn": "Weiter",
   "unreachable": "Der Server ist nicht erreichbar",
   "unreachableDetail": "Läuft er, und ist dieser Rechner mit ihm verbunden?",

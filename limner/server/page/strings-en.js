@@ -214,6 +214,7 @@ export default {
   "deleteAsked": "Delete this picture from the store? Its file goes, too, if it was added here; others stay where they are.",
   "deleteAskedFollowed": "Delete this picture from the store? Its file goes, too, if it was added here. One in a folder that this server follows stays, and is indexed again at the next look: delete that file instead.",
   "deleted": "Deleted: {picture}",
+  "comesBack": "Its file is in a folder that is followed, and is indexed again at the next look, without what was told of it: delete that file.",
   "goOn": "Go on",
   "unreachable": "The server cannot be reached",
   "unreachableDetail": "Is it running, and is this computer connected to it?",

@@ -214,6 +214,7 @@ export default {
   "deleteAsked": "Xóa ảnh này khỏi kho? Tệp được thêm tại đây cũng bị xóa; tệp khác vẫn ở nguyên chỗ.",
   "deleteAskedFollowed": "Xóa ảnh này khỏi kho? Tệp của ảnh cũng bị xóa nếu được thêm tại đây. Tệp trong thư mục mà máy chủ theo dõi vẫn còn và sẽ được lập chỉ mục lại ở lần xem sau: hãy xóa chính tệp đó.",
   "deleted": "Đã xóa: {picture}",
+  "comesBack": "Tệp của ảnh nằm trong thư mục được theo dõi và sẽ được lập chỉ mục lại ở lần xem sau, không còn những thông tin đã ghi: hãy xóa tệp đó.",
   "goOn": "Tiếp tục",
   "unreachable": "Không kết nối được máy chủ",
   "unreachableDetail": "Máy chủ có đang chạy không, và máy này có kết nối đến nó không?",
