@@ -36,6 +36,58 @@ def test_a_result_with_its_facts_and_explanation(page: "Page") -> None:
     assert "open=" not in page.url
 
 
+SWIPE = """async ([from, to]) => {
+    const stage = document.querySelector("#viewer .stage");
+    for (const [kind, clientX] of [["pointerdown", from], ["pointerup", to]])
+        stage.dispatchEvent(new PointerEvent(kind, { pointerType: "touch", clientX, clientY: 200, bubbles: true }));
+}"""
+
+
+def test_the_picture_alone_by_key_click_and_finger(page: "Page") -> None:
+    """Over the whole window, whether the browser gives the screen or not; Escape leads back to the result."""
+
+    def width() -> float:
+        box = page.locator("#viewer .stage").bounding_box()
+        assert box is not None
+        return box["width"]
+
+    def title(starts: str) -> None:
+        page.wait_for_function(
+            "title => document.querySelector('#viewer-title').textContent.startsWith(title)", arg=starts
+        )
+
+    search(page)
+    open_first(page)
+    beside = width()
+    for enters, leaves in (("f", "f"), ("click", "click"), ("button", "Escape")):
+        for act, alone in ((enters, True), (leaves, False)):
+            if act == "click":
+                page.click("#viewer .picture")
+            elif act == "button":
+                page.click("#whole")
+            else:
+                page.keyboard.press(act)
+            if alone:
+                page.wait_for_function("() => document.querySelector('#viewer.whole')")
+                page.wait_for_function(
+                    "() => document.querySelector('#viewer .stage').clientWidth >= innerWidth"
+                )
+                assert not page.is_visible("#facts")
+        page.wait_for_selector("#viewer:not(.whole)")
+        page.wait_for_function("() => !document.fullscreenElement")
+        assert width() == beside
+    page.keyboard.press("f")
+    page.evaluate(SWIPE, [300, 200])
+    title("2 ·")
+    page.evaluate(SWIPE, [300, 280])
+    page.evaluate(SWIPE, [200, 300])
+    title("1 ·")
+    assert page.locator("#viewer.whole").count() == 1
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#viewer", state="hidden")
+
+
 def test_the_back_button_closes_a_result_and_its_link_opens_it(page: "Page") -> None:
     search(page)
     open_first(page)

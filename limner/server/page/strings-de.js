@@ -227,6 +227,7 @@ export default {
   "refusedDetail": "Er hat mit Status {status} geantwortet.",
   "pageFailed": "Die Seite ist gescheitert",
   "previous": "Voriges Ergebnis",
+  "whole": "Das Bild allein, auf dem ganzen Bildschirm (F)",
   "next": "Nächstes Ergebnis",
   "close": "Schließen",
   "judgement": "Urteil",

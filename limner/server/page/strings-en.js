@@ -227,6 +227,7 @@ export default {
   "refusedDetail": "It answered with status {status}.",
   "pageFailed": "The page failed",
   "previous": "Previous result",
+  "whole": "The picture alone, on the whole screen (F)",
   "next": "Next result",
   "close": "Close",
   "judgement": "Judgement",

@@ -227,6 +227,7 @@ export default {
   "refusedDetail": "Máy chủ trả lời với mã {status}.",
   "pageFailed": "Trang gặp lỗi",
   "previous": "Kết quả trước",
+  "whole": "Chỉ ảnh, toàn màn hình (F)",
   "next": "Kết quả sau",
   "close": "Đóng",
   "judgement": "Đánh giá",

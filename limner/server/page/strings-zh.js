@@ -227,6 +227,7 @@ export default {
   "refusedDetail": "其回答的状态为 {status}。",
   "pageFailed": "页面出错",
   "previous": "上一个结果",
+  "whole": "全屏只看图片 (F)",
   "next": "下一个结果",
   "close": "关闭",
   "judgement": "评判",

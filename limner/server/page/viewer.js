@@ -15,11 +15,15 @@ import { sureness } from "./results.js";
 import { weightsView } from "./word-weights.js";
 
 const dialog = byId("viewer");
+const stage = dialog.querySelector(".stage");
 const picture = dialog.querySelector(".picture");
+const SWIPE = 50; // pixels across that a finger moves for the next picture
 const LARGEST = 5; // times its own pixels that a small picture is enlarged
 let doing = {};
 let asking = null;
 let shownId = null;
+let left = -Infinity; // when the picture was last alone
+let touched = null; // where a finger came down on the picture
 let part = null; // the box on the picture, while there is one
 
 /** `onClose()`, `onStep(±1)`, `onSimilar(id)`, `onPart(file)`, `onWhere(condition)`, `onMark(id, mark)`, `onNote(id, note)`; `onProblem(problem)` says whether it saw to it. */
@@ -28,9 +32,15 @@ export function startViewer(handlers) {
   byId("close").addEventListener("click", doing.onClose);
   byId("previous").addEventListener("click", () => doing.onStep(-1));
   byId("next").addEventListener("click", () => doing.onStep(1));
+  byId("whole").addEventListener("click", toggleWhole);
+  picture.addEventListener("click", (event) => part || event.target.closest("button") || toggleWhole());
+  dialog.addEventListener("fullscreenchange", () => document.fullscreenElement || endWhole());
+  stage.addEventListener("pointerdown", (event) => (touched = event.pointerType === "touch" && !part ? event : null));
+  stage.addEventListener("pointerup", swipe);
   dialog.addEventListener("cancel", (event) => {
     event.preventDefault();
-    doing.onClose();
+    // one Esc that ends the whole screen is no second one that closes
+    if (!endWhole() && event.timeStamp - left > 300) doing.onClose();
   });
   dialog.addEventListener("close", () => shownId && doing.onClose()); // where the browser did not ask
   dialog.addEventListener("click", (event) => event.target === dialog && doing.onClose());
@@ -39,6 +49,7 @@ export function startViewer(handlers) {
     if (typing || event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.key === "ArrowLeft") doing.onStep(-1);
     else if (event.key === "ArrowRight") doing.onStep(1);
+    else if (event.key.toLowerCase() === "f") toggleWhole();
     else if (event.key.toLowerCase() === "m") doing.onSimilar(shownId);
     else if (event.key.toLowerCase() === "u") doing.onUndo();
     else if (markOfKey(event.key)) doing.onMark(shownId, markOfKey(event.key));
@@ -91,9 +102,34 @@ export function closeViewer() {
   const was = shownId;
   shownId = null;
   endPart();
+  endWhole();
   asking?.abort();
   if (dialog.open) dialog.close();
   return was;
+}
+
+/** The picture alone, on the whole screen or, where a browser does not give that, in the whole window. */
+function toggleWhole() {
+  if (endWhole()) return;
+  dialog.classList.add("whole");
+  // what had the focus may be hidden now, and keys are heard inside of the dialog
+  stage.focus();
+  stage.requestFullscreen?.().catch(() => {});
+}
+
+/** Back to the picture and what is known of it; whether it was alone. */
+function endWhole() {
+  const was = dialog.classList.contains("whole");
+  if (was) left = performance.now();
+  dialog.classList.remove("whole");
+  if (document.fullscreenElement) document.exitFullscreen();
+  return was;
+}
+
+function swipe(event) {
+  const [across, down] = touched ? [event.clientX - touched.clientX, event.clientY - touched.clientY] : [0, 0];
+  touched = null;
+  if (Math.abs(across) > Math.max(SWIPE, 2 * Math.abs(down))) doing.onStep(across < 0 ? 1 : -1);
 }
 
 function endPart() {
