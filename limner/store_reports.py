@@ -380,7 +380,7 @@ class ErasureReport(ResponseModel):
         return cls(uploads=0, audit_lines=None, dry_run=True, **nothing, **said)
 
 
-ProbeName = Literal["store", "model", "writer", "uploads", "audit"]
+ProbeName = Literal["store", "model", "writer", "uploads", "audit", "tokens"]
 """Parts that a server needs in order to answer."""
 
 
@@ -388,8 +388,8 @@ class ProbeReport(ResponseModel):
     """The last result of one of a server's probes."""
 
     name: ProbeName
-    """`store`: it can be read; `model`: it answers; `writer`, `uploads`, `audit`: there can be written. A server
-    where `writer` or `uploads` fails answers searches, and is ready."""
+    """`store`, `tokens`: they can be read; `model`: it answers; `writer`, `uploads`, `audit`: there can be written. A
+    server where `writer` or `uploads` fails answers searches, and is ready."""
 
     reason: str | None
     """The reason why it fails; null = it does not."""

@@ -37,9 +37,9 @@ from limner.server.routes_export import export_routes
 from limner.server.routes_items import item_routes
 from limner.server.routes_search import search_routes
 from limner.server.settings import ServerSettings
-from limner.server.tokens import Tokens
+from limner.server.tokens import Tokens, read_tokens
 from limner.server.uploads import Changes
-from limner.store_reports import SyncReport
+from limner.store_reports import ProbeName, SyncReport
 from limner.wire import StoreInfo
 
 _ABOUT = (
@@ -81,10 +81,14 @@ def create_app(
     )
     decoding = Decoding(on_seconds=partial(counters.stage, "decode"))
     changes = Changes(engine, settings.uploads)
-    health = Health(engine, worker, settings)
-    audit = None
+    audit, needed = None, dict[ProbeName, Callable[[], object]]()
     if settings.audit is not None:
         audit = AuditLog(settings.audit, days=settings.audit_days, fsync=settings.audit_fsync)
+        needed["audit"] = audit.check
+    if settings.tokens is not None:
+        # of its own: `Tokens` is for asyncio's loop alone
+        needed["tokens"] = partial(read_tokens, settings.tokens)
+    health = Health(engine, worker, settings, needed)
     follower = None
     if settings.watch:
         follower = Follower(engine, settings.kept_days, told, worker=worker, audit=audit)
@@ -226,7 +230,7 @@ def _server_routes(engine: Engine, health: Health, counters: Counters, settings:
         return told.model_copy(update={"fields": fields_that_fit(told.fields, settings.max_answer)})
 
     @Rules()
-    @routes.post("/v1/token", status_code=204, responses=declared(401, 429, *always))
+    @routes.post("/v1/token", status_code=204, responses=declared(401, 429, 503, *always))
     async def remembered(request: Request, response: Response) -> None:
         """Let this browser remember the token for 90 days, in a cookie that no script reads."""
         remember(request.scope, response)
@@ -237,7 +241,7 @@ def _server_routes(engine: Engine, health: Health, counters: Counters, settings:
         response_class=Response,
         responses={
             200: {"description": "Counters.", "content": {"text/plain": {"schema": {"type": "string"}}}},
-            **declared(401, 429, *always),
+            **declared(401, 429, 503, *always),
         },
     )
     async def metrics() -> Response:

@@ -229,7 +229,7 @@ def following_routes(follower: Follower | None, *, paths: bool) -> APIRouter:
 
     # no cost: the page asks every other second while pictures are indexed
     @Rules(right="search", cost=0.0)
-    @routes.get("/v1/following", responses=declared(401, 403, 421, 429, 500))
+    @routes.get("/v1/following", responses=declared(401, 403, 421, 429, 500, 503))
     async def following() -> Following:
         """Say whether this server keeps its store what its folders are, and how far it is."""
         return Following() if follower is None else follower.now(paths=paths)

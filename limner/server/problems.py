@@ -60,6 +60,8 @@ ENDED = "limner.ended"
 """Key of a request's scope for the status and the reason that its connection has answered in place of the app."""
 REFUSED_FOR = "limner.refused_for"
 """Key of a request's scope for the reason under which its refusal is counted."""
+UNREAD_TOKENS = "tokens"
+"""Reason of the refusals of a server that cannot read its file of tokens."""
 RECORDED = "limner.recorded"
 """Key of a request's scope that says that its line in the audit log has the status of the app's answer."""
 
