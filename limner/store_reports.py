@@ -124,7 +124,8 @@ class SyncReport(IndexReport):
         return self.doubt is None and not self.away
 
     def __repr__(self) -> str:
-        return f"SyncReport({self.added} added, {self.updated} updated, {self.moved} moved, {len(self.gone)} gone)"
+        gone = "gone" if self.doubt is None else "gone, which stay"
+        return f"SyncReport({self.added} added, {self.updated} updated, {self.moved} moved, {len(self.gone)} {gone})"
 
     __str__ = __repr__
 

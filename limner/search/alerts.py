@@ -190,9 +190,7 @@ def report_of(alert: Alert, hits: list[Hit]) -> AlertReport:
     """Say what an alert has found."""
     names = ("id", "score", "probability", "taken")
     told = tuple(
-        AlertHit(
-            name=shown_name(str(hit.path), hit.metadata), **{name: getattr(hit, name) for name in names}
-        )
+        AlertHit(name=shown_name(str(hit.path), hit.metadata), **{name: getattr(hit, name) for name in names})
         for hit in hits
     )
     own = alert.model_dump(include={"text", "where", "by", "at_least"})

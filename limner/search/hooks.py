@@ -135,15 +135,12 @@ def _body(store: StorePath, alert: Alert, report: AlertReport) -> str | None:
         if alert.send_picture:
             small = thumbnails(files, [hit.id for hit in hits])
             hits = [
-                hit
-                if jpeg is None
-                else hit.model_copy(update={"picture": base64.b64encode(jpeg).decode()})
+                hit if jpeg is None else hit.model_copy(update={"picture": base64.b64encode(jpeg).decode()})
                 for hit, jpeg in zip(hits, small, strict=True)
             ]
     finally:
         files.forget()
     return report.model_copy(update={"hits": tuple(hits)}).model_dump_json() if hits else None
-
 
 
 def post(address: str, body: str) -> int:

@@ -43,9 +43,7 @@ class NewAlert(RequestModel):
     """The least probability of a picture that is told; of a model without a calibration its cosine."""
 
 
-def alert_routes(
-    engine: Engine, worker: Worker, found: Found, settings: ServerSettings
-) -> APIRouter:
+def alert_routes(engine: Engine, worker: Worker, found: Found, settings: ServerSettings) -> APIRouter:
     """Make the routes of alerts."""
     routes = APIRouter(tags=["alerts"])
     always = (401, 403, 421, 422, 429, 500, 503)

@@ -215,6 +215,15 @@ def test_very_many_wait_in_bounds(
     assert sum(counts) == 30
 
 
+def test_what_is_found_while_limner_ends_is_told(store: StoreFiles, folder: Path, receiver: Receiver) -> None:
+    saved(store, hook=receiver.url)
+    looking, told = alerting(store, folder)
+    looking.close()
+    looking.look()
+    assert told.lines == [f"alert reds: 1 picture not delivered to {receiver.url[7:]}: limner has ended"]
+    assert receiver.bodies == []
+
+
 def test_what_is_erased_meanwhile_is_not_sent(store: StoreFiles, folder: Path, receiver: Receiver) -> None:
     began, go = threading.Event(), threading.Event()
 
