@@ -73,7 +73,7 @@ class Following(ResponseModel):
 
 
 class Found:
-    """What the alerts of a server have found, and the web hooks that are told of it: SIGHUP leaves both as they are.
+    """The pictures that a server's alerts have found, and the web hooks that get them: SIGHUP leaves both as they are.
 
     `told` is called with what is found and what is not delivered.
     """

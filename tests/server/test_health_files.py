@@ -10,10 +10,9 @@ import pytest
 from limner.errors import StoreError
 from limner.search.engine import Engine
 from limner.search.store import Store
-from limner.server import audit as module
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
-from limner.server.tokens import add_token
+from limner.server.tokens import RIGHTS, add_token
 from limner.store.lock import WriterLock
 from tests.server.running import running
 from tests.server.serving import problem
@@ -32,7 +31,7 @@ def _of_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             raise PermissionError(13, "Permission denied")
         return opened(path, *given, **more)
 
-    monkeypatch.setattr(module.os, "open", refusing)
+    monkeypatch.setattr(os, "open", refusing)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_a_store_with_a_file_of_another_user(
 def test_tokens_that_cannot_be_read(engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A browser would forget a token that is called wrong. Strangers fill no log by it."""
     file, audit = tmp_path / "tokens.json", tmp_path / "audit.jsonl"
-    token = {"Authorization": f"Bearer {add_token(file, 'ann', ('search',))}"}
+    token = {"Authorization": f"Bearer {add_token(file, 'ann', RIGHTS)}"}
     settings = ServerSettings(tokens=file, audit=audit, probe_interval=0.05, rate=1.0, burst=80)
     with running(create_app(Store(engine), settings)) as url:
         wait_for(url, 200)
