@@ -391,13 +391,10 @@ class ProbeReport(ResponseModel):
     name: ProbeName
     """`store`, `tokens`: they can be read; `model`: it answers; `writer`, `uploads`, `audit`: there can be written. A
     server where `writer` or `uploads` fails answers searches, and is ready."""
-
     reason: str | None
     """The reason why it fails; null = it does not."""
-
     took_ms: float | None
     """Milliseconds that the last probe took; null before the first one has ended."""
-
     age_seconds: float | None
     """Seconds since the last probe ended; null before the first one has ended."""
 
