@@ -15,7 +15,7 @@ class AlertHit(ResponseModel):
     id: str
     """The picture's key."""
     name: str
-    """Name of its file."""
+    """Name of its file; of one that a client has added, what the client called it."""
     score: float
     """Cosine with the alert's text."""
     probability: float | None
@@ -33,6 +33,12 @@ class AlertReport(ResponseModel):
     """Name of the alert."""
     text: str
     """Its text."""
+    where: tuple[str, ...]
+    """Its conditions."""
+    by: Literal["probability", "cosine"]
+    """The kind of value that `at_least` is."""
+    at_least: float
+    """The least probability or cosine of a picture that is told."""
     found_at: datetime
     """The time at which they were found."""
     hits: tuple[AlertHit, ...]

@@ -124,7 +124,8 @@ class SyncReport(IndexReport):
         return self.doubt is None and not self.away
 
     def __repr__(self) -> str:
-        return f"SyncReport({self.added} added, {self.updated} updated, {self.moved} moved, {len(self.gone)} gone)"
+        gone = "gone" if self.doubt is None else "gone, which stay"
+        return f"SyncReport({self.added} added, {self.updated} updated, {self.moved} moved, {len(self.gone)} {gone})"
 
     __str__ = __repr__
 
@@ -379,7 +380,7 @@ class ErasureReport(ResponseModel):
         return cls(uploads=0, audit_lines=None, dry_run=True, **nothing, **said)
 
 
-ProbeName = Literal["store", "model", "writer", "uploads", "audit"]
+ProbeName = Literal["store", "model", "writer", "uploads", "audit", "tokens"]
 """Parts that a server needs in order to answer."""
 
 
@@ -387,15 +388,12 @@ class ProbeReport(ResponseModel):
     """The last result of one of a server's probes."""
 
     name: ProbeName
-    """`store`: it can be read; `model`: it answers; `writer`, `uploads`, `audit`: there can be written. A server
-    where `writer` or `uploads` fails answers searches, and is ready."""
-
+    """`store`, `tokens`: they can be read; `model`: it answers; `writer`, `uploads`, `audit`: there can be written. A
+    server where `writer` or `uploads` fails answers searches, and is ready."""
     reason: str | None
     """The reason why it fails; null = it does not."""
-
     took_ms: float | None
     """Milliseconds that the last probe took; null before the first one has ended."""
-
     age_seconds: float | None
     """Seconds since the last probe ended; null before the first one has ended."""
 

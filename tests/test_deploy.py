@@ -306,8 +306,8 @@ def test_its_settings_are_known_and_name_its_volumes() -> None:
     targets = targets_of(service)
     for path in (read.store, read.audit, read.uds, Path(service["environment"]["LIMNER_SERVE_TOKENS"])):
         assert str(Path(str(path)).parent) in targets, path
-    # as long as the server drains, and 12 seconds
-    assert int(service["stop_grace_period"].removesuffix("s")) >= read.drain_seconds + 12
+    # as long as the server drains, 12 seconds, and 6 for a web hook
+    assert int(service["stop_grace_period"].removesuffix("s")) >= read.drain_seconds + 18
     environment = next(rest for name, rest in instructions() if name == "ENV")
     assert f"LIMNER_SERVE_UDS={read.uds}" in environment
 

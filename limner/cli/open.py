@@ -7,6 +7,7 @@ import threading
 import time
 import webbrowser
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -140,6 +141,7 @@ def _serve(opened: "Store", listening: socket.socket, *, browser: bool) -> None:
     from limner.server.app import create_app
     from limner.server.configuration import ServeSettings
     from limner.server.connections import Server
+    from limner.server.following import Found
     from limner.server.listening import url_of
     from limner.server.log_lines import log_to
     from limner.server.reloading import Reloading
@@ -148,11 +150,12 @@ def _serve(opened: "Store", listening: socket.socket, *, browser: bool) -> None:
     # the one who opens it is the one who is told
     settings = chosen.server_settings().replace(alerts=True)
     served = Served(store=str(opened.files.folder), pictures=len(opened), url=url_of(listening))
-    app = create_app(opened, settings, told=tell_line)
-    serving = Reloading(app, lambda: lambda: create_app(opened, settings, told=tell_line))
+    found = Found(tell_line)
+    app = create_app(opened, settings, told=tell_line, found=found)
+    serving = Reloading(app, lambda: lambda: create_app(opened, settings, told=tell_line, found=found))
     server = Server(serving, settings, None)
     log_to(lines=chosen.log_format, level="error")
-    with ending_well(server, lambda: None):
+    with ending_well(server, lambda: None), closing(found.hooks):
         tell(served)
         threading.Thread(target=_tell_progress, args=(app.state.following,), daemon=True).start()
         if browser:

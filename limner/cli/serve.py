@@ -5,7 +5,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,6 +69,7 @@ def serve_command(
         from limner.server.access import is_loopback
         from limner.server.app import create_app
         from limner.server.connections import Server
+        from limner.server.following import Found
         from limner.server.listening import url_of
         from limner.server.log_lines import log_to
         from limner.server.reloading import Reloading
@@ -83,14 +84,14 @@ def serve_command(
         now = read_settings(flags, os.environ, config)
         _expect_reloadable(chosen, now)
         settings, opened = now.server_settings(), _open(now)
-        return lambda: create_app(opened, settings)
+        return lambda: create_app(opened, settings, found=found)
 
-    settings = chosen.server_settings()
+    settings, found = chosen.server_settings(), Found()
     folder = _folder(chosen)
     # before the model, which takes seconds to load
     with _listening(chosen) as listening:
         opened = _open(chosen)
-        serving = Reloading(create_app(opened, settings), prepare)
+        serving = Reloading(create_app(opened, settings, found=found), prepare)
         server = Server(serving, settings, chosen.behind_proxy)
         # behind `Server`, where uvicorn sets up loggers of its own
         log_to(lines=chosen.log_format, level=chosen.log_level)
@@ -102,7 +103,7 @@ def serve_command(
         served = Served(store=folder, pictures=len(opened), url=url_of(listening))
         # whose model would stay in memory after SIGHUP has replaced it
         del opened
-        with ending_well(server, serving.reload_later):
+        with ending_well(server, serving.reload_later), closing(found.hooks):
             tell(served)
             server.run(sockets=[listening])
 

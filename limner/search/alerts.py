@@ -22,6 +22,7 @@ from limner.search.languages import turning
 from limner.search.query_vectors import query_vectors
 from limner.store.alerts import Alert, Alerts, alerts_of, change_alerts
 from limner.store.snapshot import Snapshot
+from limner.store.uploads import shown_name
 from limner.wire import Hit
 
 _EVERY = 2.0
@@ -35,7 +36,7 @@ class Alerting:
 
     `told` is called with what was found, and with a line for what went wrong. `record` is called before: if it raises
     `OSError` or `SettingsError`, nothing is told, and the next look finds the same. `by_model` makes a vector in the
-    thread that the model is used in.
+    thread that the model is used in. `hooks` are those of somebody who closes them; None = its own.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class Alerting:
         told: Callable[[AlertReport | str], None],
         record: Callable[[Alert, AlertReport], None] = lambda alert, report: None,
         by_model: Callable[[Callable[[], Vector]], Vector] = lambda make: make(),
+        hooks: Hooks | None = None,
     ) -> None:
         self._engine, self._told, self._record, self._by_model = engine, told, record, by_model
-        self._hooks = Hooks(engine.files.folder, told)
+        self._hooks = hooks or Hooks(told)
         self._vectors: dict[str, Vector] = {}
         # what was told and is not written yet, since another process writes
         self._unwritten: dict[str, int] = {}
@@ -110,7 +112,7 @@ class Alerting:
         report = report_of(alert, hits)
         self._record(alert, report)
         self._told(report)
-        self._hooks.send(alert, report)
+        self._hooks.send(self._engine.files.folder, alert, report)
         if alert.notify and self._can_notify:
             notify(report)
 
@@ -186,9 +188,13 @@ def fitting(engine: Engine, alert: Alert, vector: Vector, snapshot: Snapshot, ab
 
 def report_of(alert: Alert, hits: list[Hit]) -> AlertReport:
     """Say what an alert has found."""
-    names = ("id", "name", "score", "probability", "taken")
-    told = tuple(AlertHit(**{name: getattr(hit, name) for name in names}) for hit in hits)
-    return AlertReport(alert=alert.name, text=alert.text, found_at=datetime.now(UTC), hits=told)
+    names = ("id", "score", "probability", "taken")
+    told = tuple(
+        AlertHit(name=shown_name(str(hit.path), hit.metadata), **{name: getattr(hit, name) for name in names})
+        for hit in hits
+    )
+    own = alert.model_dump(include={"text", "where", "by", "at_least"})
+    return AlertReport(alert=alert.name, found_at=datetime.now(UTC), hits=told, **own)
 
 
 def _vector(engine: Engine, alert: Alert, snapshot: Snapshot) -> Vector:

@@ -39,51 +39,63 @@ _WAITING = 1000
 
 _NOTIFIER = "notify-send"
 
+_ENDED = "limner has ended"
+
+_Waiting = Queue[tuple[StorePath, Alert, AlertReport]]
+
 
 class Hooks:
-    """The web hooks of one store. `told` gets a line for what was not delivered."""
+    """Web hooks. `told` gets a line for what was not delivered; threads may share it."""
 
-    def __init__(self, folder: StorePath, told: Callable[[str], None]) -> None:
-        self._folder, self._told = folder, told
-        self._queues: dict[str, tuple[Queue[tuple[Alert, AlertReport]], threading.Thread]] = {}
+    def __init__(self, told: Callable[[str], None]) -> None:
+        self._told = told
+        self._queues: dict[str, tuple[_Waiting, threading.Thread]] = {}
         self._closing = threading.Event()
+        self._one = threading.Lock()
 
-    def send(self, alert: Alert, report: AlertReport) -> None:
-        """Send what an alert has found to its web hook, if it has one, in its own time."""
+    def send(self, store: StorePath, alert: Alert, report: AlertReport) -> None:
+        """Send what an alert of a store has found to its web hook, if it has one, in its own time."""
         if alert.hook is None:
             return
-        if alert.hook not in self._queues:
-            queue: Queue[tuple[Alert, AlertReport]] = Queue(_WAITING)
-            thread = threading.Thread(target=self._deliver, args=(queue,), name="limner-hook", daemon=True)
-            self._queues[alert.hook] = queue, thread
-            thread.start()
-        queue = self._queues[alert.hook][0]
-        for start in range(0, len(report.hits), _TOGETHER):
-            part = report.model_copy(update={"hits": report.hits[start : start + _TOGETHER]})
-            try:
-                queue.put_nowait((alert, part))
-            except Full:
-                self._undelivered(alert, len(report.hits) - start, "too many wait for it")
+        with self._one:
+            if self._closing.is_set():
+                self._undelivered(alert, len(report.hits), _ENDED)
                 return
+            if alert.hook not in self._queues:
+                queue: _Waiting = Queue(_WAITING)
+                thread = threading.Thread(
+                    target=self._deliver, args=(queue,), name="limner-hook", daemon=True
+                )
+                self._queues[alert.hook] = queue, thread
+                thread.start()
+            queue = self._queues[alert.hook][0]
+            for start in range(0, len(report.hits), _TOGETHER):
+                part = report.model_copy(update={"hits": report.hits[start : start + _TOGETHER]})
+                try:
+                    queue.put_nowait((store, alert, part))
+                except Full:
+                    self._undelivered(alert, len(report.hits) - start, "too many wait for it")
+                    return
 
     def close(self) -> None:
         """End the requests that are under way within a few seconds, and tell of those that wait."""
-        self._closing.set()
+        with self._one:
+            self._closing.set()
         until = time.monotonic() + _SECONDS + 0.5
         for queue, thread in self._queues.values():
             thread.join(max(0.0, until - time.monotonic()))
             while not queue.empty():
-                alert, report = queue.get_nowait()
-                self._undelivered(alert, len(report.hits), "limner has ended")
+                _, alert, report = queue.get_nowait()
+                self._undelivered(alert, len(report.hits), _ENDED)
 
-    def _deliver(self, queue: "Queue[tuple[Alert, AlertReport]]") -> None:
+    def _deliver(self, queue: _Waiting) -> None:
         while not self._closing.is_set():
             with suppress(Empty):
-                alert, report = queue.get(timeout=0.2)
-                if (reason := self._tried(alert, report)) is not None:
+                store, alert, report = queue.get(timeout=0.2)
+                if (reason := self._tried(store, alert, report)) is not None:
                     self._undelivered(alert, len(report.hits), reason)
 
-    def _tried(self, alert: Alert, report: AlertReport) -> str | None:
+    def _tried(self, store: StorePath, alert: Alert, report: AlertReport) -> str | None:
         """Send a report, several times if need be; return the reason if it was not taken."""
         assert alert.hook is not None
         reason = ""
@@ -92,7 +104,7 @@ class Hooks:
                 return reason
             try:
                 # anew for each try: what was erased meanwhile is not told
-                body = self._body(alert, report)
+                body = _body(store, alert, report)
                 status = 200 if body is None else post(alert.hook, body)
             # ValueError: a name that no host can have
             except (OSError, http.client.HTTPException, LimnerError, ValueError) as error:
@@ -107,29 +119,28 @@ class Hooks:
                 return reason
         return reason
 
-    def _body(self, alert: Alert, report: AlertReport) -> str | None:
-        """The JSON of a request; None if the store holds none of its pictures any more."""
-        # a handle of its own: this is another thread
-        files = StoreFiles.open(self._folder)
-        try:
-            ids = [hit.id for hit in report.hits]
-            held = files.read(lambda reading: {row.id for row in reading.pictures(ids)})
-            hits = [hit for hit in report.hits if hit.id in held]
-            if alert.send_picture:
-                small = thumbnails(files, [hit.id for hit in hits])
-                hits = [
-                    hit
-                    if jpeg is None
-                    else hit.model_copy(update={"picture": base64.b64encode(jpeg).decode()})
-                    for hit, jpeg in zip(hits, small, strict=True)
-                ]
-        finally:
-            files.forget()
-        return report.model_copy(update={"hits": tuple(hits)}).model_dump_json() if hits else None
-
     def _undelivered(self, alert: Alert, count: int, reason: str) -> None:
         where = saved_alert(alert).hook
         self._told(f"alert {alert.name}: {counted(count, 'pictures')} not delivered to {where}: {reason}")
+
+
+def _body(store: StorePath, alert: Alert, report: AlertReport) -> str | None:
+    """The JSON of a request; None if the store holds none of its pictures any more."""
+    # a handle of its own: this is another thread
+    files = StoreFiles.open(store)
+    try:
+        ids = [hit.id for hit in report.hits]
+        held = files.read(lambda reading: {row.id for row in reading.pictures(ids)})
+        hits = [hit for hit in report.hits if hit.id in held]
+        if alert.send_picture:
+            small = thumbnails(files, [hit.id for hit in hits])
+            hits = [
+                hit if jpeg is None else hit.model_copy(update={"picture": base64.b64encode(jpeg).decode()})
+                for hit, jpeg in zip(hits, small, strict=True)
+            ]
+    finally:
+        files.forget()
+    return report.model_copy(update={"hits": tuple(hits)}).model_dump_json() if hits else None
 
 
 def post(address: str, body: str) -> int:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from limner.errors import SettingsError
 from limner.server.limits import Buckets, client_of, too_many
-from limner.server.problems import problem
+from limner.server.problems import REFUSED_FOR, UNREAD_TOKENS, problem
 from limner.server.routes import OTHER, rules_of
 from limner.server.tokens import RIGHTS, Right, Token, Tokens
 
@@ -100,6 +100,12 @@ class Access:
         guesses = self.guesses if fault == "is wrong" else None
         if guesses is not None and (wait := guesses.take(client_of(scope))):
             return too_many("too many requests with a wrong token", wait)
+        if fault == "is wrong" and self.tokens is not None and not self.tokens.is_whole:
+            # nobody can say so; a browser would forget a token that is called wrong
+            scope[REFUSED_FOR] = UNREAD_TOKENS
+            return problem(
+                503, "the tokens cannot be read; the server's log says more", headers={"Retry-After": "1"}
+            )
         challenge = {"WWW-Authenticate": "Bearer"}
         # a proxy may serve it below a path that it does not know of
         lost = "; this address is none of the server's: behind a proxy look at its root_path"

@@ -3,9 +3,8 @@
 import gzip
 import hashlib
 import json
-import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -19,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from limner.server.routes import rules_of
 from limner.server.settings import ServerSettings
 from limner.store.snapshot import Snapshot
-from limner.store.uploads import NAME, has_uploads_name
+from limner.store.uploads import shown_name
 from limner.wire import FoundSentence, Hit, Item, MetadataField
 
 T = TypeVar("T", Hit, Item)
@@ -197,13 +196,6 @@ def for_clients(one: T, settings: ServerSettings) -> T:
     name = shown_name(str(one.path), one.metadata)
     hidden = {} if settings.show_paths else {"path": None, "copies": ()}
     return one.model_copy(update={**hidden, "name": name})
-
-
-def shown_name(path: str, metadata: Mapping[str, Any]) -> str:
-    """Return the name of an image for HTTP: its file's name, or for an added one the name that its client gave."""
-    # in whichever folder of uploads: a store of another model has another one
-    given = metadata.get(NAME) if has_uploads_name(path) else None
-    return given if isinstance(given, str) else os.path.basename(path)  # noqa: PTH119 - a Path takes ten times as long
 
 
 _EACH = 512

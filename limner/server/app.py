@@ -23,7 +23,7 @@ from limner.server.audit import AuditLog
 from limner.server.audit_routes import Auditing, note
 from limner.server.batching import Worker
 from limner.server.counters import MEDIA_TYPE, Counters
-from limner.server.following import Follower, following_routes
+from limner.server.following import Follower, Found, following_routes
 from limner.server.health import Health, Probe, health_routes
 from limner.server.limits import Bodies, Buckets, RateLimit, Unread
 from limner.server.page import RootPath, page_routes
@@ -37,9 +37,9 @@ from limner.server.routes_export import export_routes
 from limner.server.routes_items import item_routes
 from limner.server.routes_search import search_routes
 from limner.server.settings import ServerSettings
-from limner.server.tokens import Tokens
+from limner.server.tokens import Tokens, read_tokens
 from limner.server.uploads import Changes
-from limner.store_reports import SyncReport
+from limner.store_reports import ProbeName, SyncReport
 from limner.wire import StoreInfo
 
 _ABOUT = (
@@ -53,6 +53,7 @@ def create_app(
     settings: ServerSettings | None = None,
     *,
     told: Callable[[SyncReport | AlertReport | str], None] | None = None,
+    found: Found | None = None,
 ) -> FastAPI:
     """Make the app that serves a store, by itself or mounted in another app.
 
@@ -61,7 +62,8 @@ def create_app(
     the other app ends, or let its threads, which are daemons, end with the process.
 
     With `settings.watch`, `told` is called with what was done, with what alerts have found, and with a line for what
-    went wrong.
+    went wrong. `found` is what alerts have found so far, with their web hooks, for an app in the place of another one:
+    whoever gives it is told of these by it, and closes its `hooks`.
 
     Raises `SettingsError` for an uploads folder or audit log that cannot be written, and for a file of tokens that
     cannot be read.
@@ -81,13 +83,17 @@ def create_app(
     )
     decoding = Decoding(on_seconds=partial(counters.stage, "decode"))
     changes = Changes(engine, settings.uploads)
-    health = Health(engine, worker, settings)
-    audit = None
+    audit, needed = None, dict[ProbeName, Callable[[], object]]()
     if settings.audit is not None:
         audit = AuditLog(settings.audit, days=settings.audit_days, fsync=settings.audit_fsync)
-    follower = None
+        needed["audit"] = audit.check
+    if settings.tokens is not None:
+        # of its own: `Tokens` is for asyncio's loop alone
+        needed["tokens"] = partial(read_tokens, settings.tokens)
+    health = Health(engine, worker, settings, needed)
+    follower, alerts = None, found or Found(told)
     if settings.watch:
-        follower = Follower(engine, settings.kept_days, told, worker=worker, audit=audit)
+        follower = Follower(engine, settings.kept_days, told, found=alerts, worker=worker, audit=audit)
     counters.follow(
         pictures=lambda: health.pictures,
         changed_at=lambda: health.changed_at,
@@ -110,8 +116,10 @@ def create_app(
         if follower is not None:
             follower.stop()
         health.stop()
-        # it waits up to a second for what has begun, which the event loop must not
+        # these wait for what has begun, which the event loop must not
         await run_in_threadpool(worker.close)
+        if found is None:
+            await run_in_threadpool(alerts.hooks.close)
         if audit is not None:
             audit.close()
 
@@ -174,7 +182,7 @@ def create_app(
         item_routes(engine, worker, changes, settings),
         _server_routes(engine, health, counters, settings),
         following_routes(follower, paths=settings.show_paths),
-        alert_routes(engine, worker, follower, settings),
+        alert_routes(engine, worker, alerts, settings),
     )
     # FastAPI's own: the description, and a page of it that loads its parts from elsewhere
     for route in app.routes:
@@ -226,7 +234,7 @@ def _server_routes(engine: Engine, health: Health, counters: Counters, settings:
         return told.model_copy(update={"fields": fields_that_fit(told.fields, settings.max_answer)})
 
     @Rules()
-    @routes.post("/v1/token", status_code=204, responses=declared(401, 429, *always))
+    @routes.post("/v1/token", status_code=204, responses=declared(401, 429, 503, *always))
     async def remembered(request: Request, response: Response) -> None:
         """Let this browser remember the token for 90 days, in a cookie that no script reads."""
         remember(request.scope, response)
@@ -237,7 +245,7 @@ def _server_routes(engine: Engine, health: Health, counters: Counters, settings:
         response_class=Response,
         responses={
             200: {"description": "Counters.", "content": {"text/plain": {"schema": {"type": "string"}}}},
-            **declared(401, 429, *always),
+            **declared(401, 429, 503, *always),
         },
     )
     async def metrics() -> Response:

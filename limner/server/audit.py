@@ -28,6 +28,7 @@ from limner.errors import DataError, SettingsError
 from limner.server.audit_lines import Said, is_forgotten, keys_in, number_of, read_line, without
 from limner.server.audit_reports import AuditForgotten, AuditVerification
 from limner.server.ownership import keep_owner
+from limner.store.path import expect_there, reached
 
 BEGIN = "begin"
 """The `request` of a line that is no request: a chain begins here, or lines that stood here were removed."""
@@ -89,6 +90,15 @@ class AuditLog:
             chained = {"number": self._number + 1, "previous": self._follows}
             line = _line({"time": _now(), **facts, "salt": salt, **chained})
             self._write(handle, line)
+
+    def check(self) -> None:
+        """Do what `append` does before it writes. Raises `StoreError`, and `SettingsError` if it is no audit log."""
+        with reached(self.file):
+            expect_there(self.file.absolute().parent)
+            with self._one, _locked(self.file) as handle:
+                if not os.fstatvfs(handle).f_bavail:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                self._begin(handle)
 
     def trim(self) -> None:
         """Remove the lines that are older than `days`."""

@@ -16,7 +16,7 @@ from limner.server.access import token_name
 from limner.server.audit import AuditLog
 from limner.server.batching import GONE
 from limner.server.limits import Buckets, address_of, client_of
-from limner.server.problems import ENDED, RECORDED, REFUSED_FOR, RefusedError, refused
+from limner.server.problems import ENDED, RECORDED, REFUSED_FOR, UNREAD_TOKENS, RefusedError, refused
 from limner.server.routes import OTHER, route_path, rules_of
 from limner.store.erase import ERASURES
 from limner.store.files import StoreFiles
@@ -192,8 +192,9 @@ class Auditing:
         if record.name == OTHER and status not in _NOT_LET_IN and not record.is_of_persons:
             return
         # also what its connection has sent in place of an answer: strangers cause it by opening others
+        unread = record.scope.get(REFUSED_FOR) == UNREAD_TOKENS
         by_stranger = status in _BY_STRANGERS or (
-            ENDED in record.scope and not made and token_name(record.scope) is None
+            (unread or ENDED in record.scope) and not made and token_name(record.scope) is None
         )
         if by_stranger and (self._each.take(client_of(record.scope)) or self._all.take("")):
             self._uncounted += 1

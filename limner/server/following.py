@@ -13,6 +13,7 @@ from limner.counted import counted
 from limner.errors import LimnerError
 from limner.search.alerts import Alerting
 from limner.search.engine import Engine
+from limner.search.hooks import Hooks
 from limner.search.sync import SyncSettings, expect_folders
 from limner.search.watch import expect_watchfiles, watch
 from limner.server.audit import AuditLog
@@ -71,23 +72,63 @@ class Following(ResponseModel):
     """True if the folders are not followed at the moment; the server's log says why."""
 
 
+class Found:
+    """The pictures that a server's alerts have found, and the web hooks that get them: SIGHUP leaves both as they are.
+
+    `told` is called with what is found and what is not delivered.
+    """
+
+    def __init__(self, told: Callable[[AlertReport | str], None] | None = None) -> None:
+        self._told = told
+        # of each alert how many it has found, and the last of them
+        self._found: dict[str, tuple[int, tuple[AlertHit, ...]]] = {}
+        # at SIGHUP two followers tell for a moment
+        self._one = threading.Lock()
+        self.hooks = Hooks(self.take)
+
+    def of(self, name: str) -> tuple[int, tuple[AlertHit, ...]]:
+        """How many pictures an alert has found since the server began, and the last of them."""
+        return self._found.get(name, (0, ()))
+
+    @property
+    def pictures(self) -> int:
+        """Number of pictures that all have found."""
+        return sum(count for count, _ in [*self._found.values()])
+
+    def forget(self, name: str) -> None:
+        """Forget what an alert has found, which was taken away."""
+        self._found.pop(name, None)
+
+    def take(self, told: AlertReport | str) -> None:
+        """Count what an alert has found, and log it without its name, which may describe a person."""
+        if isinstance(told, AlertReport):
+            with self._one:
+                count, hits = self.of(told.alert)
+                self._found[told.alert] = count + len(told.hits), (*told.hits, *hits)[:_SHOWN]
+            log.info("an alert has found %s", counted(len(told.hits), "pictures"))
+        else:
+            log.warning("%s", told)
+        if self._told is not None:
+            self._told(told)
+
+
 class Follower:
-    """The thread, between `start` and `stop`. `told` is called with each report, and `progress` with (done, total)."""
+    """The thread, between `start` and `stop`. `told` is called with each report, and `found` with what alerts tell."""
 
     def __init__(
         self,
         engine: Engine,
         kept_days: float,
-        told: Callable[[SyncReport | AlertReport | str], None] | None = None,
+        told: Callable[[SyncReport | str], None] | None = None,
         *,
+        found: Found,
         worker: Worker,
         audit: AuditLog | None = None,
     ) -> None:
         expect_watchfiles()
         expect_folders(engine.files)
         self._engine, self._told, self._worker, self._audit = engine, told, worker, audit
-        # of each alert how many it has found, and the last of them
-        self._found: dict[str, tuple[int, tuple[AlertHit, ...]]] = {}
+        self._found = found
         self._how = SyncSettings(kept_days=kept_days, batch_size=_BATCH, part=_PART)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="limner-follower", daemon=True)
@@ -127,7 +168,7 @@ class Follower:
             seconds_left=None if not rate else (total - done) / rate,
             waiting=self._report.waiting,
             skipped=len(self._report.skipped),
-            found=sum(count for count, _ in [*self._found.values()]),
+            found=self._found.pictures,
             away=self.away,
             away_folders=tuple(folder for folder, _ in self._report.away) if paths else (),
             doubted=self.doubted,
@@ -141,33 +182,23 @@ class Follower:
             engine = Engine(files, self._engine.encoder, self._engine.calibration)
             alerting = Alerting(
                 engine,
-                self._take_alert,
+                self._found.take,
                 partial(self._record, files),
                 lambda make: self._worker.call(make).result(),
+                self._found.hooks,
             )
-            try:
-                watch(
-                    *(engine.encoder, files, self._take, self._how),
-                    stop=self._stop,
-                    progress=self._count,
-                    after=alerting.look,
-                )
-            finally:
-                alerting.close()
+            watch(
+                *(engine.encoder, files, self._take, self._how),
+                stop=self._stop,
+                progress=self._count,
+                after=alerting.look,
+            )
         except LimnerError as error:
             self._take(str(error))
         except Exception:
             # a bug: searches go on, and the page says that the folders are not followed
             self._trouble = True
             log.exception("following the folders has ended")
-
-    def found(self, name: str) -> tuple[int, tuple[AlertHit, ...]]:
-        """How many pictures an alert has found since the start, and the last of them."""
-        return self._found.get(name, (0, ()))
-
-    def forget(self, name: str) -> None:
-        """Forget what an alert has found, which was taken away."""
-        self._found.pop(name, None)
 
     def _record(self, files: StoreFiles, alert: Alert, report: AlertReport) -> None:
         if self._audit is None:
@@ -180,17 +211,6 @@ class Follower:
                 {**line, "status": 200, "found": keys, "count": len(keys)},
                 lambda named: set(named) - held_by(files, named),
             )
-
-    def _take_alert(self, told: AlertReport | str) -> None:
-        if isinstance(told, AlertReport):
-            count, hits = self.found(told.alert)
-            self._found[told.alert] = count + len(told.hits), (*told.hits, *hits)[:_SHOWN]
-            # without its name, which may describe a person
-            log.info("an alert has found %s", counted(len(told.hits), "pictures"))
-        else:
-            log.warning("%s", told)
-        if self._told is not None:
-            self._told(told)
 
     def _count(self, done: int, total: int) -> None:
         if done < self._done or not self._done:
@@ -229,7 +249,7 @@ def following_routes(follower: Follower | None, *, paths: bool) -> APIRouter:
 
     # no cost: the page asks every other second while pictures are indexed
     @Rules(right="search", cost=0.0)
-    @routes.get("/v1/following", responses=declared(401, 403, 421, 429, 500))
+    @routes.get("/v1/following", responses=declared(401, 403, 421, 429, 500, 503))
     async def following() -> Following:
         """Say whether this server keeps its store what its folders are, and how far it is."""
         return Following() if follower is None else follower.now(paths=paths)

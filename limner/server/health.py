@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any, Literal
 
@@ -141,9 +141,18 @@ def _told(error: Exception) -> str:
 
 
 class Health:
-    """The probes of all that the server needs in order to answer, and the numbers that they have seen."""
+    """The probes of all that the server needs in order to answer, and the numbers that they have seen.
 
-    def __init__(self, engine: Engine, worker: Worker, settings: ServerSettings) -> None:
+    `needed`: further probes, of what no search is answered without.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        worker: Worker,
+        settings: ServerSettings,
+        needed: Mapping[ProbeName, Callable[[], object]],
+    ) -> None:
         self._engine, self._worker = engine, worker
         self.pictures: int | None = None
         """Number of images when the store was last read; None while it cannot be."""
@@ -162,9 +171,7 @@ class Health:
             asked.append(("writer", engine.files.lock.check))
         if settings.changes and (uploads := settings.uploads) is not None:
             asked.append(("uploads", lambda: expect_writable(uploads)))
-        if (audit := settings.audit) is not None:
-            # no search is answered without its line
-            asked.append(("audit", lambda: expect_writable(audit.absolute().parent)))
+        asked += needed.items()
         self.probes = [Probe(name, ask, interval=self._interval, limit=limit) for name, ask in asked]
 
     def _read_store(self) -> None:

@@ -183,11 +183,12 @@ def check_pixels(content: bytes, most: int | None) -> None:
 
     An image that cannot be read passes; it is refused when it is decoded.
     """
+    limit = most or max_pixels()
     try:
-        with quiet(), open_header(io.BytesIO(content), most or max_pixels()) as image:
+        with quiet(), open_header(io.BytesIO(content), limit) as image:
             reason = too_large(image, most)
-    except Image.DecompressionBombError as error:
-        reason = str(error)
+    except Image.DecompressionBombError:
+        reason = f"more than {limit:,} pixels; scale it down first"
     except Exception:  # damaged headers raise nearly anything
         return
     if reason:

@@ -60,6 +60,8 @@ ENDED = "limner.ended"
 """Key of a request's scope for the status and the reason that its connection has answered in place of the app."""
 REFUSED_FOR = "limner.refused_for"
 """Key of a request's scope for the reason under which its refusal is counted."""
+UNREAD_TOKENS = "tokens"
+"""Reason of the refusals of a server that cannot read its file of tokens."""
 RECORDED = "limner.recorded"
 """Key of a request's scope that says that its line in the audit log has the status of the app's answer."""
 
@@ -180,11 +182,11 @@ def install_handlers(app: FastAPI, folders: Sequence[str]) -> None:
             # pydantic counts a broken body as a fault of form (422); to HTTP it is a malformed request
             place, why = faults[0]["loc"][-1], faults[0].get("ctx", {}).get("error", "")
             return problem(400, f"the body is no JSON ({why} at character {place})")
-        errors = [{"loc": _place(fault["loc"]), "msg": fault["msg"]} for fault in faults[:_TOLD]]
-        lines = [
-            f"{'.'.join(fault['loc'][1:]) or fault['loc'][0]}: {fault['msg']}" for fault in errors[:_SHOWN]
-        ]
-        more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
+        # each once: of a field that may be of several forms pydantic tells of every one
+        told = list(dict.fromkeys((*_place(fault["loc"]), fault["msg"]) for fault in faults))
+        errors = [{"loc": [*place], "msg": said} for *place, said in told[:_TOLD]]
+        lines = [f"{'.'.join(place[1:]) or place[0]}: {said}" for *place, said in told[:_SHOWN]]
+        more = f"; and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
         detail = "; ".join(lines) + more
         # FastAPI reads no JSON without this header, and would say that every field is missing. Requiring it also
         # keeps pages of other sites out, which may send other types without asking

@@ -15,7 +15,7 @@ from limner.server.access import rights_of
 from limner.server.audit_routes import begun, note
 from limner.server.batching import Worker
 from limner.server.bodies import RequestModel, Sentence, Where, conditions_of
-from limner.server.following import Follower, held_by
+from limner.server.following import Found, held_by
 from limner.server.problems import RefusedError, declared
 from limner.server.routes import Rules
 from limner.server.settings import ServerSettings
@@ -43,21 +43,18 @@ class NewAlert(RequestModel):
     """The least probability of a picture that is told; of a model without a calibration its cosine."""
 
 
-def alert_routes(
-    engine: Engine, worker: Worker, follower: Follower | None, settings: ServerSettings
-) -> APIRouter:
+def alert_routes(engine: Engine, worker: Worker, found: Found, settings: ServerSettings) -> APIRouter:
     """Make the routes of alerts."""
     routes = APIRouter(tags=["alerts"])
     always = (401, 403, 421, 422, 429, 500, 503)
     turns = Turns()
 
-    def may_change() -> Follower:
-        if follower is None or not settings.alerts:
+    def expect_changes() -> None:
+        if not (settings.watch and settings.alerts):
             raise RefusedError(
                 403,
                 "this server takes no alerts; start it with --watch and --allow-changes, or by `limner open`",
             )
-        return follower
 
     def is_told(condition: str) -> bool:
         return settings.show_paths or Condition.parse(condition).name.strip() != "path"
@@ -67,25 +64,25 @@ def alert_routes(
     def alerts(request: Request) -> AlertList:
         """List the alerts, with the last pictures that each has found."""
         own = list(alerts_of(engine.files).values())
-        found = {one.name: (0, ()) if follower is None else follower.found(one.name) for one in own}
-        ids = [hit.id for _, hits in found.values() for hit in hits]
+        last = {one.name: found.of(one.name) for one in own}
+        ids = [hit.id for _, hits in last.values() for hit in hits]
         held = held_by(engine.files, ids) if ids else set()
         listed = []
         for one in own:
-            count, hits = found[one.name]
+            count, hits = last[one.name]
             told = saved_alert(one, count, tuple(hit for hit in hits if hit.id in held))
             listed.append(told.model_copy(update={"where": tuple(filter(is_told, one.where))}))
         note(request.scope, found=sorted(held))
         return AlertList(
             alerts=tuple(listed),
-            may_change=follower is not None and settings.alerts and "add" in rights_of(request.scope),
+            may_change=settings.watch and settings.alerts and "add" in rights_of(request.scope),
         )
 
     @Rules(right="add", audit="alert", changes=True)
     @routes.post("/v1/alerts", status_code=201, responses=declared(400, 408, 409, 413, *always))
     async def save(body: NewAlert, request: Request) -> SavedAlert:
         """Save an alert, which tells of pictures that come from now on."""
-        may_change()
+        expect_changes()
         note(request.scope, text=body.text, where=body.where)
         # how many fit is an answer to a question like any other
         if "search" not in rights_of(request.scope):
@@ -106,7 +103,7 @@ def alert_routes(
         name: Annotated[AlertName, PathPart(description="The alert's name.")], request: Request
     ) -> None:
         """Take an alert away."""
-        own = may_change()
+        expect_changes()
         if name not in alerts_of(engine.files):
             raise RefusedError(404, "the store has no alert of this name")
         await begun(request.scope)
@@ -115,6 +112,6 @@ def alert_routes(
                 worker.change(change_alerts, engine.files, lambda alerts: without(alerts, name))
             )
         )
-        own.forget(name)
+        found.forget(name)
 
     return routes

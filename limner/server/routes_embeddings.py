@@ -153,7 +153,7 @@ def embedding_routes(
         """Embed texts and pictures."""
         given = [body.input] if isinstance(body.input, str) else body.input
         inputs = [one if isinstance(one, str) else one.content for one in given]
-        note(request.scope, count=len(inputs), kind=_kinds(inputs))
+        note(request.scope, inputs=len(inputs), kind=_kinds(inputs))
         if body.dimensions not in (None, encoder.dim):
             raise RefusedError(409, f"dimensions: the model has {encoder.dim}, got {body.dimensions}")
         rows = await embed(request, inputs)
@@ -180,7 +180,7 @@ def embedding_routes(
             raise RefusedError(422, "expected a text or an image")
         one = text if image is None else await image.read()
         assert one is not None
-        note(request.scope, count=1, kind=_kinds([one]))
+        note(request.scope, inputs=1, kind=_kinds([one]))
         row = (await embed(request, [one]))[0]
         # a string within the JSON, as immich reads it
         return JSONResponse({"clip": json.dumps(row.tolist())})

@@ -139,7 +139,8 @@ def revoke_token(file: Path, name: str) -> None:
 class Tokens:
     """The tokens that a running server takes: a single one with all rights, and those of a file.
 
-    The file is read again when it changes. As long as it cannot be read, none of its tokens is taken.
+    The file is read again when it changes. As long as it cannot be read, none of its tokens is taken; `is_whole` is
+    false then.
 
     Raises `SettingsError` for a file that cannot be read.
     """
@@ -154,6 +155,11 @@ class Tokens:
         self._fault = ""
         if file is not None:
             self._named = _named(file)
+
+    @property
+    def is_whole(self) -> bool:
+        """False if the file could not be read when `find` was last called."""
+        return not self._fault
 
     def find(self, given: bytes) -> Token | None:
         """Find the token that a request has sent, one that has expired, too; None if it is none of them."""

@@ -58,8 +58,9 @@ class WriterLock:
             self._lock.release()
 
     def check(self) -> None:
-        """Raise `StoreError` if the folder cannot be written. The lock is not taken: a writer would be refused."""
-        expect_writable(self.folder)
+        """Raise `StoreError` if the store cannot be written. The lock is not taken: a writer would be refused."""
+        # another user, such as root, may have made any of these
+        expect_writable(self.folder, self.folder / LOCK_FILE, *self.folder.glob("store.sqlite*"))
 
 
 LEASE_FILE = ".store.lease"

@@ -114,12 +114,15 @@ def expect_there(folder: Path) -> None:
         raise StoreError(f"{folder}: the folder is gone; is its disk mounted?", "missing")
 
 
-def expect_writable(folder: Path) -> None:
-    """Raise `StoreError` if nothing can be written in a folder, as far as can be told without writing."""
+def expect_writable(folder: Path, *files: Path) -> None:
+    """Raise `StoreError` if nothing can be written in a folder, or one of its files, as can be told without writing."""
     with reached(folder):
         expect_there(folder)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        for file in files:
+            if os.path.lexists(file) and not os.access(file, os.W_OK):
+                raise PermissionError(errno.EACCES, f"{file.name}: {os.strerror(errno.EACCES)}")
         if not os.statvfs(folder).f_bavail:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -17,9 +17,10 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from limner.durable import read_json, sync, write_whole
 from limner.errors import SettingsError, StoreError
@@ -58,6 +59,13 @@ def is_upload(path: str, folder: Path | None) -> bool:
 def has_uploads_name(path: str) -> bool:
     """True for the path of a picture that may have been added to any folder of uploads; it reads no disk."""
     return _NAME.fullmatch(path.rpartition(os.sep)[2]) is not None
+
+
+def shown_name(path: str, metadata: Mapping[str, Any]) -> str:
+    """Return the name of an image for others: its file's name, or for an added one the name that its client gave."""
+    # in whichever folder of uploads: a store of another model has another one
+    given = metadata.get(NAME) if has_uploads_name(path) else None
+    return given if isinstance(given, str) else os.path.basename(path)  # noqa: PTH119 - a Path takes ten times as long
 
 
 def is_in(parent: str | Path, folder: Path) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+import limner
 from limner.alert_reports import AlertReport
 from limner.search import hooks as module
 from limner.search.alerts import Alerting
@@ -37,11 +38,11 @@ class Receiver:
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
-        self.answer: Answer = lambda request: _status(request, 200)
+        self.answer: Answer = lambda request: answer_with(request, 200)
         self.url = ""
 
 
-def _status(request: BaseHTTPRequestHandler, status: int, **headers: str) -> None:
+def answer_with(request: BaseHTTPRequestHandler, status: int, **headers: str) -> None:
     request.send_response(status)
     for name, value in headers.items():
         request.send_header(name, value)
@@ -114,6 +115,13 @@ def test_what_a_web_hook_gets(store: StoreFiles, folder: Path, receiver: Receive
     with_picture = next(one for one in parts if one.alert == "pictures")
     content = base64.b64decode(with_picture.hits[0].picture or "")
     assert Image.open(io.BytesIO(content)).format == "JPEG"
+    # as docs/watch.md shows it, in that order
+    page = (Path(limner.__file__).parents[1] / "docs" / "watch.md").read_text(encoding="utf-8")
+    (example,) = (json.loads(one) for one in re.findall(r"```json\n(.*?)```", page, re.DOTALL))
+    assert {tuple(body) for body in receiver.bodies} == {tuple(example)}
+    fields = tuple(example["hits"][0])
+    assert {tuple(hit) for body in receiver.bodies for hit in body["hits"]} == {fields, (*fields, "picture")}
+    assert (plain[0].where, plain[0].by, plain[0].at_least) == ((), "cosine", 0.9)
     assert str(folder) not in json.dumps(receiver.bodies)
     assert set(receiver.paths) == {"/in?key=1", "/"}
     assert not told.lines
@@ -121,7 +129,7 @@ def test_what_a_web_hook_gets(store: StoreFiles, folder: Path, receiver: Receive
 
 def test_a_redirect_is_not_followed(store: StoreFiles, folder: Path, receiver: Receiver) -> None:
     with receiving() as other:
-        receiver.answer = lambda request: _status(request, 307, Location=other.url)
+        receiver.answer = lambda request: answer_with(request, 307, Location=other.url)
         saved(store, hook=f"{receiver.url}/secret")
         looking, told = alerting(store, folder)
         looking.look()
@@ -137,7 +145,7 @@ def test_a_redirect_is_not_followed(store: StoreFiles, folder: Path, receiver: R
 def test_one_that_refuses(
     store: StoreFiles, folder: Path, receiver: Receiver, status: int, tries: int
 ) -> None:
-    receiver.answer = lambda request: _status(request, status)
+    receiver.answer = lambda request: answer_with(request, status)
     saved(store, hook=receiver.url)
     looking, told = alerting(store, folder)
     looking.look()
@@ -147,7 +155,7 @@ def test_one_that_refuses(
 
 
 def test_one_that_is_back_gets_it(store: StoreFiles, folder: Path, receiver: Receiver) -> None:
-    receiver.answer = lambda request: _status(request, 200 if len(receiver.bodies) == 3 else 503)
+    receiver.answer = lambda request: answer_with(request, 200 if len(receiver.bodies) == 3 else 503)
     saved(store, hook=receiver.url)
     looking, told = alerting(store, folder)
     looking.look()
@@ -207,13 +215,22 @@ def test_very_many_wait_in_bounds(
     assert sum(counts) == 30
 
 
+def test_what_is_found_while_limner_ends_is_told(store: StoreFiles, folder: Path, receiver: Receiver) -> None:
+    saved(store, hook=receiver.url)
+    looking, told = alerting(store, folder)
+    looking.close()
+    looking.look()
+    assert told.lines == [f"alert reds: 1 picture not delivered to {receiver.url[7:]}: limner has ended"]
+    assert receiver.bodies == []
+
+
 def test_what_is_erased_meanwhile_is_not_sent(store: StoreFiles, folder: Path, receiver: Receiver) -> None:
     began, go = threading.Event(), threading.Event()
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         began.set()
         go.wait()
-        _status(request, 503)
+        answer_with(request, 503)
 
     receiver.answer = answer
     saved(store, hook=receiver.url)

@@ -182,6 +182,7 @@ def test_many_deleted_files_are_asked_about(store: StoreFiles, folder: Path) -> 
     for only in (None, [str(folder / "0" / f"{number}.png") for number in range(10)]):
         report, _ = synced(store, only=only)
         assert "4 of 30 pictures are gone" in str(report.doubt)
+        assert repr(report).endswith("4 gone, which stay)")
         assert len(found(store)) == 30
         assert not report.is_news
     assert len(synced(store, yes=True)[0].gone) == 4

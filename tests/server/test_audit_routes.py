@@ -206,8 +206,9 @@ def test_no_line_no_answer_and_no_change(
         assert "the record of requests" in problem(answer, 503)["detail"]
     assert len(engine.files) == COUNT
     assert added_to(tmp_path / "uploads") == []
-    # what tells nothing of a picture goes on
-    assert client.get("/health").status_code == 200
+    # what tells nothing of a picture goes on, and says so
+    assert client.get("/livez").status_code == 200
+    assert problem(client.get("/health"), 503)["errors"][0]["loc"] == ["audit"]
     assert client.get("/metrics").status_code == 200
     file.rmdir()
     file.write_text("no audit log\n")

@@ -127,16 +127,21 @@ def test_the_dashboard_is_whole() -> None:
     assert {variable["name"] for variable in read["templating"]["list"]} == {"datasource", "instance"}
 
 
+def reasons() -> set[str]:
+    texts = (value for rule in rules() for value in re.findall(r'reason=~?"([^"]*)"', rule["expr"]))
+    return {reason for text in texts for reason in text.split("|")}
+
+
 def test_reasons_of_the_rules_are_reasons_of_the_server() -> None:
     """A rule for a reason that nobody counts would never fire."""
     code = "".join(
         path.read_text(encoding="utf-8") for path in (Path(limner.__file__).parent / "server").glob("*.py")
     )
-    asked = {
-        reason
-        for text in expressions()
-        for value in re.findall(r'reason=~?"([^"]*)"', text)
-        for reason in value.split("|")
-    }
-    assert asked
-    assert [reason for reason in asked if f'"{reason}"' not in code] == []
+    assert [reason for reason in reasons() if f'"{reason}"' not in code] == []
+
+
+def test_every_refusal_has_a_rule() -> None:
+    """Every reason of a 503 that docs/server.md names, but for those of a server that stops and of its probes."""
+    page = (Path(limner.__file__).parents[1] / "docs" / "server.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| `limner_refusals_total` .* and for 503 (.*)$", page, re.MULTILINE)
+    assert set(re.findall(r"`([a-z]+)`", row)) - {"stopping"} == reasons()

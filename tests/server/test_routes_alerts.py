@@ -23,9 +23,10 @@ from limner.store.alerts import Alert, alerts_of
 from limner.store.erase import erase
 from limner.store.files import StoreFiles
 from limner.store.folders import Folder, follow_folders
-from tests.search.fake import draw
+from tests.search.fake import calibration, draw
+from tests.search.test_hooks import receiving
 from tests.server.running import running
-from tests.server.serving import COUNT, HOME, problem
+from tests.server.serving import COUNT, HOME, base64_of, problem
 from tests.server.test_audit_routes import lines
 from tests.server.test_following import until
 
@@ -89,6 +90,25 @@ def test_an_alert_is_saved_tells_and_goes(engine: Engine, folder: Path, tmp_path
     assert by_name["alert"][0]["text"] == "a red car"
     assert [line.get("status") for line in by_name["alert-delete"]] == [None, 204, 404]
     assert len(by_name["alerts"][-2]["found"]) == 19
+
+
+def test_an_upload_has_the_name_that_its_client_gave(engine: Engine, folder: Path, tmp_path: Path) -> None:
+    """In the web hook, too, whose body says by what it was found."""
+    engine.calibration = calibration()
+    picture = base64_of(draw(tmp_path / "theirs.png", 60))
+    with (
+        receiving() as receiver,
+        serving(engine, changes=True, uploads=tmp_path / "uploads") as client,
+    ):
+        kept = Alert(**BODY, where=["camera=7"], hook=receiver.url)
+        assert save_alert(engine, kept)[0].by == "probability"
+        asked = {"name": "theirs.png", "image": picture, "metadata": {"camera": 7}}
+        assert client.post("/v1/items", json=asked).status_code == 201
+        until(lambda: listed(client).alerts[0].found == 1 and bool(receiver.bodies))
+        assert [hit.name for hit in listed(client).alerts[0].hits] == ["theirs.png"]
+    (body,) = receiver.bodies
+    assert body["hits"][0]["name"] == "theirs.png"
+    assert (body["where"], body["by"], body["at_least"]) == (["camera=7"], "probability", 0.0)
 
 
 def test_without_its_line_nothing_is_told(

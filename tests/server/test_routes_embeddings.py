@@ -3,7 +3,9 @@
 import base64
 import io
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,12 +13,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import limner
 from limner.search.engine import Engine
 from limner.search.store import Store
 from limner.server.app import create_app
 from limner.server.settings import ServerSettings
+from tests.data.test_images import png_header
 from tests.server.running import running
-from tests.server.serving import toy_engine
+from tests.server.serving import problem, toy_engine
+from tests.server.test_audit_routes import lines
 
 CLIP = {"clip": {"textual": {"modelName": "ViT-B-32__openai", "options": {}}}}
 """What immich's server writes into `entries` for a search; for a picture it is `visual`."""
@@ -115,6 +120,36 @@ def test_other_tasks_are_refused(
     assert (answer.status_code, said in answer.text) == (422, True)
 
 
+def test_a_mistake_is_told_once(client: httpx.Client) -> None:
+    told = problem(client.post("/v1/embeddings", json={"input": [3] * 30}), 422)
+    said = (
+        "Input should be a valid string",
+        "Input should be a valid dictionary or object to extract fields from",
+    )
+    assert told["errors"] == [{"loc": ["body", "input"], "msg": one} for one in said]
+    assert told["detail"] == f"input: {said[0]}; input: {said[1]}"
+
+
+def test_what_is_embedded_is_no_picture_of_the_store(engine: Engine, picture: bytes, tmp_path: Path) -> None:
+    """The audit log names neither, and counts what was sent by itself; its fields are in the docs."""
+    file = tmp_path / "audit.jsonl"
+    with (
+        running(create_app(Store(engine), ServerSettings(audit=file))) as url,
+        httpx.Client(base_url=url) as client,
+    ):
+        inputs = ["a", "b", {"image": base64.b64encode(picture).decode()}]
+        client.post("/v1/embeddings", json={"input": inputs}).raise_for_status()
+        files = {"entries": (None, json.dumps(CLIP)), "text": (None, "a red coat")}
+        client.post("/predict", files=files).raise_for_status()
+    told = [
+        (line["request"], line["kind"], line["inputs"], line["found"], line["count"]) for line in lines(file)
+    ]
+    assert told == [("embeddings", "text+image", 3, [], 0), ("predict", "text", 1, [], 0)]
+    page = (Path(limner.__file__).parents[1] / "docs" / "server.md").read_text(encoding="utf-8")
+    fields = {name for row in re.findall(r"^\| (`.*?`) \|", page, re.MULTILINE) for name in row.split(", ")}
+    assert {f"`{name}`" for line in lines(file) for name in line} <= fields
+
+
 def test_a_file_that_is_no_picture(client: httpx.Client) -> None:
     answer = client.post(
         "/predict", data={"entries": json.dumps(CLIP)}, files={"image": ("blob", b"%PDF-1.7")}
@@ -132,3 +167,7 @@ def test_a_picture_that_is_too_large_is_refused_by_its_header(engine: Engine, pi
         assert answer.status_code == 413
         body = {"input": [{"image": base64.b64encode(picture).decode()}]}
         assert client.post("/v1/embeddings", json=body).status_code == 413
+        # of so many Pillow itself speaks, of bombs
+        body = {"input": [{"image": base64.b64encode(png_header(30_000, 30_000)).decode()}]}
+        said = problem(client.post("/v1/embeddings", json=body), 413)["detail"]
+        assert said == "more than 10 pixels; scale it down first"

@@ -13,14 +13,14 @@ from limner.errors import SettingsError, StoreError
 from limner.search.engine import Engine
 from limner.search.index import index_pictures, reindex
 from limner.search.sync import sync
-from limner.server.answer_forms import for_clients, shown_name
+from limner.server.answer_forms import for_clients
 from limner.server.problems import RefusedError
 from limner.server.settings import ServerSettings
 from limner.server.uploads import Changes, writable
 from limner.store.entry import key_of
 from limner.store.erase import erase
 from limner.store.folders import Folder, folders_of, follow_folders
-from limner.store.uploads import MARK
+from limner.store.uploads import MARK, shown_name
 from tests.search.fake import draw
 from tests.search.test_places import made
 from tests.server.serving import COUNT, HOME, added_to
