@@ -3,15 +3,17 @@
 Answers are small: a hit has its key, name, time and a few facts; pictures are seen on a contact sheet of small ones.
 """
 
+import base64
 import io
+import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from importlib.metadata import version
-from typing import Annotated, Any
+from inspect import signature
+from typing import Annotated, Any, get_type_hints
 
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
 
 from limner.client import Client
 from limner.data.images import open_rgb
@@ -81,7 +83,7 @@ class Found(Result):
     metadata: dict[str, JsonValue]
     """Other facts."""
     probability: float | None = None
-    """Probability that it is the picture that was described, 0 to 1."""
+    """Probability that it is a right answer, 0 to 1."""
     score: float | None = None
     """Cosine with the query."""
 
@@ -162,51 +164,93 @@ def agent_server(library: Store | Client) -> Any:
     Raises `SettingsError` without that package.
     """
     try:
-        from mcp.server import MCPServer
-        from mcp.server.mcpserver import Image
-        from mcp.server.mcpserver.exceptions import ToolError
-        from mcp.server.mcpserver.tools import Tool
-        from mcp.types import ToolAnnotations
+        from anyio.to_thread import run_sync
+        from mcp import types
+        from mcp.server.lowlevel import Server
     except ImportError:
         raise SettingsError(f"agents need the package mcp: {install_hint('mcp')}") from None
-    tools, registered = Tools(library), []
+    tools = Tools(library)
+    calls: dict[str, Callable[..., Any]] = {
+        call.__name__: call
+        for call in (
+            tools.describe_library,
+            tools.search_pictures,
+            tools.count_pictures,
+            tools.picture_facts,
+            tools.look_at_pictures,
+            tools.look_closely,
+        )
+    }
+    arguments = {name: _arguments(call) for name, call in calls.items()}
 
-    class StrictTool(Tool):
-        async def run(self, *given: Any, **named: Any) -> Any:
-            try:
-                return await super().run(*given, **named)
-            except ToolError as error:
-                if not isinstance(wrong := error.__cause__, ValidationError):
-                    raise
-                raise ToolError(wrong_argument(self.fn_metadata.arg_model, wrong)) from None
+    async def list_tools(context: Any, asked: Any) -> types.ListToolsResult:
+        looks = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+        return types.ListToolsResult(
+            tools=[
+                types.Tool(
+                    name=name,
+                    description=call.__doc__,
+                    input_schema=arguments[name].model_json_schema(),
+                    annotations=looks,
+                )
+                for name, call in calls.items()
+            ]
+        )
 
-    def register(call: Callable[..., Any], answer: Callable[[Any], Any] | None = None) -> None:
-        @wraps(call)
-        def tool(**arguments: Any) -> Any:
-            try:
-                made = call(**arguments)
-            except LimnerError as error:
-                # of any other error an agent is told nothing
-                raise ToolError(str(error)) from None
-            return made if answer is None else answer(made)
+    async def call_tool(context: Any, asked: Any) -> types.CallToolResult:
+        if (call := calls.get(asked.name)) is None:
+            return told(f"no tool is called {asked.name!r}; there are {', '.join(calls)}")
+        try:
+            given = arguments[asked.name].model_validate(asked.arguments or {})
+            made = await run_sync(
+                lambda: call(**{name: getattr(given, name) for name in given.model_fields_set})
+            )
+        except ValidationError as wrong:
+            return told(wrong_argument(arguments[asked.name], wrong))
+        except LimnerError as error:
+            return told(str(error))
+        if isinstance(made, bytes):
+            # a picture is no structure
+            shown = types.ImageContent(
+                type="image", data=base64.b64encode(made).decode(), mime_type="image/jpeg"
+            )
+            return types.CallToolResult(content=[shown])
+        values = made.model_dump(mode="json") if isinstance(made, BaseModel) else {"result": made}
+        text = types.TextContent(type="text", text=json.dumps(values, ensure_ascii=False))
+        return types.CallToolResult(content=[text], structured_content=values)
 
-        looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-        # a picture is no structure
-        made = StrictTool.from_function(tool, annotations=looks, structured_output=answer is None)
-        arguments = made.fn_metadata.arg_model
-        # the package drops a name that it does not know, and a misspelt description would find the newest pictures
-        arguments.model_config["extra"] = "forbid"
-        arguments.model_rebuild(force=True)
-        made.parameters = arguments.model_json_schema(by_alias=True)
-        registered.append(made)
+    def told(why: str) -> types.CallToolResult:
+        return types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)
 
-    for call in (tools.describe_library, tools.search_pictures, tools.count_pictures, tools.picture_facts):
-        register(call)
-    for look in (tools.look_at_pictures, tools.look_closely):
-        register(look, lambda content: Image(data=content, format="jpeg"))
-    return MCPServer(
-        "limner", version=version("limner"), instructions=_HOW, tools=registered, log_level="ERROR"
+    return Server(
+        "limner",
+        version=version("limner"),
+        instructions=_HOW,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
     )
+
+
+def serve_agents(server: Any) -> None:
+    """Answer over standard input and output, until that ends."""
+    from anyio import run
+    from mcp.server.stdio import stdio_server
+
+    async def serve() -> None:
+        async with stdio_server() as streams:
+            await server.run(*streams, server.create_initialization_options())
+
+    run(serve)
+
+
+def _arguments(call: Callable[..., Any]) -> type[BaseModel]:
+    """The arguments of a tool; a misspelt description is refused, since without one the newest pictures are found."""
+    kinds = get_type_hints(call, include_extras=True)
+    fields: dict[str, Any] = {
+        name: (kinds[name], ... if one.default is one.empty else one.default)
+        for name, one in signature(call).parameters.items()
+    }
+    return create_model(call.__name__, __config__=ConfigDict(extra="forbid"), **fields)
 
 
 def _found(picture: Hit | Item) -> Found:

@@ -149,3 +149,18 @@ def test_no_tool_changes_anything(store: Store) -> None:
     tools = asyncio.run(listed()).tools
     assert {tool.annotations.read_only_hint for tool in tools} == {True}
     assert all(tool.description for tool in tools)
+
+
+def test_an_agent_is_told_nothing_of_a_fault_of_limner(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    from limner.agents import agent_server
+
+    def info() -> None:
+        raise RuntimeError("at /home/ann")
+
+    (unknown,) = called(agent_server(store), ("delete_pictures", {}))
+    assert unknown.is_error
+    assert "there are describe_library" in unknown.content[0].text
+    monkeypatch.setattr(store, "info", info)
+    with pytest.raises(mcp.MCPError) as failed:
+        called(agent_server(store), ("describe_library", {}))
+    assert "ann" not in str(failed.value)

@@ -25,7 +25,7 @@ def mcp_command(
 
     Of a server its token is read from LIMNER_TOKEN, and its rights hold.
     """
-    from limner.agents import agent_server
+    from limner.agents import agent_server, serve_agents
     from limner.client import Client
     from limner.search.store import open_store
 
@@ -35,6 +35,6 @@ def mcp_command(
         client = Client(place, os.environ.get(_TOKEN))
         # an agent would be told of a server that is not there at its first question
         client.info()
-        agent_server(client).run()
+        serve_agents(agent_server(client))
     else:
-        agent_server(open_store(place, run=run, device=device(cpu))).run()
+        serve_agents(agent_server(open_store(place, run=run, device=device(cpu))))
