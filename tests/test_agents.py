@@ -161,6 +161,11 @@ def test_an_agent_is_told_nothing_of_a_fault_of_limner(store: Store, monkeypatch
     assert unknown.is_error
     assert "there are describe_library" in unknown.content[0].text
     monkeypatch.setattr(store, "info", info)
-    with pytest.raises(mcp.MCPError) as failed:
-        called(agent_server(store), ("describe_library", {}))
-    assert "ann" not in str(failed.value)
+
+    async def asked() -> str:
+        async with mcp.Client(agent_server(store)) as client:
+            with pytest.raises(mcp.MCPError) as failed:
+                await client.call_tool("describe_library", {})
+            return str(failed.value)
+
+    assert asyncio.run(asked()) == "Internal server error"
