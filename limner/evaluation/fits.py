@@ -24,9 +24,10 @@ def fitting(
     """A function that says which images fit sentences; `sentences` are embeddings of unit length, none of them alone.
 
     An image fits a sentence if one of its own sentences is as near to it as sentences of one image are to each other:
-    no further than the nearest sentence of the same image is of four sentences in five. Where annotators described one
-    image each, other images that a sentence fits are not marked, and this finds about as many of them as people do.
-    An image of whose group there is no sentence fits nothing. Raises `DataError` if no image has two sentences.
+    no further than the nearest other sentence of the same image is of four sentences in five. Where annotators
+    described one image each, other images that a sentence fits are not marked, and this finds about as many of them as
+    people do. Sentences of a group are those of each image of it; an image of whose group there is none fits nothing.
+    Raises `DataError` if no group has two sentences.
     """
     order = np.argsort(sentence_groups, kind="stable")
     groups, starts = np.unique(sentence_groups[order], return_index=True)

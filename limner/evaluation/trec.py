@@ -258,9 +258,13 @@ def _read_run(path: Path) -> dict[str, dict[str, float]]:
 
 def _read_qrels(path: Path) -> dict[str, set[str]]:
     relevant: dict[str, set[str]] = {}
+    judged: dict[tuple[str, str], bool] = {}
     for number, (query, _, item, relevance) in _lines(path, 4, "query 0 item relevance"):
         # 0 and the negative values of some tracks say "looked at and not relevant".
-        if _number(relevance, path, number) > 0:
+        is_relevant = _number(relevance, path, number) > 0
+        if judged.setdefault((query, item), is_relevant) != is_relevant:
+            raise DataError(f"{path}, line {number}: {item!r} is both relevant and not for query {query!r}")
+        if is_relevant:
             relevant.setdefault(query, set()).add(item)
     return relevant
 

@@ -13,7 +13,8 @@ from limner.inference.source import RUN_FILE, STATE_FILE, SourceKind, kind_of
 
 _NO_RUN: dict[SourceKind | None, str] = {
     "export": "an export, which indexes and searches only; give the run that it was made of",
-    "pretrained": "a pretrained model and no run; a pair is made one by `limner import`",
+    "pretrained": "a pretrained model, or an export for another program, and no run; a pretrained pair is made one by "
+    "`limner import`, an export for limner by `limner export --format onnx`",
     "sentence-transformers": "a name of sentence-transformers and no run; it is made one by `limner import`",
     "store": "a store of pictures and no run; give the run that it was built with (`limner store info`)",
     None: f"no trained run here ({RUN_FILE} is missing); train one with `limner train`, or index with "

@@ -95,7 +95,7 @@ class CMCELoss(Loss, settings=CMCE):
         block: int = _BLOCK,
     ) -> None:
         super().__init__()
-        self._width, self._identities = dim, identities
+        self._sized(dim, identities)
         # buffers: a resumed run must go on with the same rows, and no optimiser may touch them
         self.register_buffer("images", torch.zeros(identities, dim))
         self.register_buffer("texts", torch.zeros(identities, dim))

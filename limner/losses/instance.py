@@ -134,7 +134,7 @@ class InstanceLoss(Loss, settings=Instance):
         sharded: bool = False,
     ) -> None:
         super().__init__()
-        self._width, self._identities = dim, identities
+        self._sized(dim, identities)
         self.shard = own_shard(identities) if sharded else None
         rows = torch.randn(identities, dim) if self.shard is None else random_rows(dim, self.shard)
         self.weight = nn.Parameter(rows / dim**0.5)
@@ -200,7 +200,10 @@ class InstanceLoss(Loss, settings=Instance):
 
     def _dropped(self, features: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
         """The features that W is multiplied by."""
-        given = features if self.scale is None else F.normalize(features, dim=1)
+        # features of another type than W's would be refused; autocast sees to that itself
+        is_cast = torch.is_autocast_enabled(features.device.type)
+        given = features if is_cast else features.to(self.weight.dtype)
+        given = given if self.scale is None else F.normalize(given, dim=1)
         return F.dropout(given, self.dropout, self.training)
 
     def _blocked(

@@ -48,11 +48,26 @@ class ShapeChecked(nn.Module):
         self._expect(self._axes, given, named)
         return super().__call__(*given, **named)
 
+    def _sized(self, dim: int, identities: int) -> None:
+        for name, size in (("dim", dim), ("identities", identities)):
+            if size < 1:
+                raise SettingsError(f"{type(self).__name__}: {name}: expected at least 1, got {size}")
+        self._width, self._identities = dim, identities
+
     def _expect(self, axes: Axes, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         sizes: dict[str, int] = {} if self._width is None else {"dim": self._width}
         for name, value in (*zip(axes.order, given, strict=False), *named.items()):
-            if name not in axes.of or not isinstance(value, Tensor):
+            if name not in axes.of or value is None:
                 continue
+            if not isinstance(value, Tensor):
+                kind = type(value)
+                raise SettingsError(
+                    f"{type(self).__name__}: {name}: expected a tensor, got {kind.__module__}.{kind.__qualname__}"
+                )
+            if name in axes.whole and value.is_floating_point():
+                raise SettingsError(
+                    f"{type(self).__name__}: {name}: expected whole numbers, got {value.dtype}"
+                )
             shape, wanted = value.shape, axes.of[name]
             found = len(shape) == len(wanted)
             for axis, size in zip(wanted, shape, strict=False):

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from limner.arguments import PATH, expect, expect_call
+from limner.arguments import PATH, expect, expect_call, several
 from limner.conditions import Condition
 from limner.counted import counted
 from limner.data.readers import open_dataset
@@ -195,6 +195,8 @@ class Store:
         path = os.path.abspath(image)  # noqa: PTH100 - as indexing spells it: resolve() would follow links
         given = {"name": name, "identity": identity}
         own = {field: value for field, value in given.items() if value is not None}
+        if metadata is not None:
+            expect(metadata, (Mapping,), "metadata: facts by name, such as {'camera': 3},")
         report = self.index([path], metadata={path: {**(metadata or {}), **own}})
         if report.skipped:
             # indexing lists what it cannot read and goes on; of one file that is the whole result
@@ -248,6 +250,9 @@ class Store:
         Those that are named, and those that meet all conditions: see `limner.store.erase.erase`, which can also delete
         a server's uploads. Raises what that raises.
         """
+        # what can be read once is asked for twice
+        ids = several(ids, (str,), "the key of a picture or sentence")
+        paths = several(paths, PATH, "the path of a picture or folder")
         with self.files.writing():
             chosen = erasable(self.files, ids, identity=identity, paths=paths, where=where)
             report = erase(self.files, ids, identity=identity, paths=paths, where=where)
@@ -331,7 +336,7 @@ def _model(files: StoreFiles, run: str | Path | None, device: str | None) -> "Tr
         return load_stored_model(run or files.run, files, device=device)
     except CheckpointError as error:
         raise StoreError(
-            f"{files.folder}: the model of this store cannot be loaded: {error}; name it with run="
+            f"{files.folder}: the model of this store cannot be loaded: {error}; name its run by --run (in Python run=)"
         ) from None
 
 

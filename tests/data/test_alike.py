@@ -64,6 +64,19 @@ def test_one_picture_in_other_forms(variant: str) -> None:
     assert list(same_pictures(small)) == [(2 * seed, 2 * seed + 1) for seed in range(20)]
 
 
+@given(st.integers(100, 400), st.integers(100, 400), st.integers(0, 5))
+def test_a_copy_of_any_size_is_the_same(side: int, other: int, seed: int) -> None:
+    """As thumbnails are: JPEGs that may be decoded at a fraction, of fine texture."""
+    rng = np.random.default_rng(seed)
+    layers = (
+        Image.fromarray(rng.integers(0, 256, (size, size, 3), dtype=np.uint8)).resize((400, 400))
+        for size in (5, 17, 53, 400)
+    )
+    texture = Image.fromarray(np.mean([np.asarray(one, np.float32) for one in layers], 0).astype(np.uint8))
+    copies = [small_copy(saved(texture.resize((size, size)), "JPEG", quality=80)) for size in (side, other)]
+    assert list(same_pictures(np.stack(copies))) == [(0, 1)]
+
+
 def test_noise_in_the_dark_is_no_difference_and_no_likeness() -> None:
     """Two black frames are one picture; a dark scene is none of them."""
     dark = [np.full(768, 3, np.uint8), np.full(768, 3, np.uint8)]

@@ -160,6 +160,7 @@ def test_measures_that_a_run_cannot_give(tmp_path: Path) -> None:
         ("q Q0 i 1 1 t\n\nq Q0 i 2 0 t", "q 0 i 1", "run, line 3: item 'i' is there twice"),
         ("", "q 0 i 1", "an empty run"),
         ("q Q0 i 1 1 t", "q i 1", "qrels, line 1: expected 'query 0 item relevance'"),
+        ("q Q0 i 1 1 t", "q 0 i 1\nq 0 i 1\nq 0 i 0", "line 3: 'i' is both relevant and not for query 'q'"),
         ("q Q0 i 1 1 t", "q 0 i 0", "no query has a true match"),
         ("q Q0 i 1 1 t", "i 0 q 1", "no query in common; is the run of the other direction?"),
     ],

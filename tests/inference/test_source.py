@@ -47,7 +47,10 @@ def test_names_and_what_is_neither(tmp_path: Path) -> None:
 def test_what_is_no_run_says_what_it_is(tmp_path: Path) -> None:
     for source, said in (
         (folder(tmp_path, "export.json"), "an export, which indexes and searches only; give the run"),
-        (folder(tmp_path, "config.json"), "a pretrained model and no run; .*`limner import`"),
+        (
+            folder(tmp_path, "config.json"),
+            "a pretrained model, or an export for another program, and no run; .*`limner import`",
+        ),
         (folder(tmp_path, "store.sqlite"), "a store of pictures and no run; give the run"),
         ("st:clip-ViT-B-32", "a name of sentence-transformers and no run; .*`limner import`"),
         (tmp_path / "none", r"no trained run here \(run\.json is missing\)"),
