@@ -179,11 +179,9 @@ def test_a_doubt_is_told_when_it_begins_and_when_it_is_over(
     assert told.troubles[-1].startswith("no longer in doubt: the files of 10 of 2")
 
 
-@pytest.mark.parametrize("more", [False, True])
 def test_what_another_process_decides_of_a_folder_that_is_away_is_seen(
-    store: StoreFiles, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool
+    store: StoreFiles, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a file changes at the same time, which is looked at alone."""
     monkeypatch.setattr(module, "_AGAIN", 3.0)
     shutil.move(folder / "store", tmp_path / "store")
     store = StoreFiles.open(tmp_path / "store")
@@ -192,8 +190,6 @@ def test_what_another_process_decides_of_a_folder_that_is_away_is_seen(
     (folder / "1").rename(tmp_path / "unmounted")
     with watched(store) as told:
         until(lambda: any(report.away for report in told.reports))
-        if more:
-            draw(folder / "0" / "new.png", 50)
         sync(FakeEncoder(), StoreFiles.open(store.folder), SyncSettings(yes=True))
         until(lambda: not told.reports[-1].away, 20.0)
     assert found(store) == files_in(folder)
