@@ -189,7 +189,7 @@ class _Rounds:
             self._left = self._state()
 
     def _state(self) -> tuple[object, ...]:
-        """What changes with every commit to the store; while that is away, as it was."""
+        """The value that changes with every commit to the store; while that is away, as it was."""
         try:
             return self.files.rows.identity()
         except StoreError:
