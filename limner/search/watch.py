@@ -32,7 +32,7 @@ _FLOOD = 1_000
 """Changes at once from which all folders are looked through: the system may have dropped others."""
 
 _AGAIN = 30.0
-"""Seconds after which something that failed is tried again."""
+"""Seconds after which something that failed is tried again, or is looked at that another process may have decided."""
 
 _SILENT = 60.0
 """Longest time between two looks through folders of whose changes the system does not tell."""
@@ -125,6 +125,8 @@ class _Rounds:
         self._standing: dict[str, str] = {}
         self._away: dict[str, str] = {}
         self._skipped: dict[str, str] = {}
+        self._left: tuple[object, ...] = ()
+        """The store's state that the last look left."""
         self._clocks = time.time(), time.monotonic()
         self._jumped = -inf
 
@@ -152,6 +154,10 @@ class _Rounds:
     def take(self, changed: Collection[str], stop: threading.Event) -> None:
         """Look at files that changed, and that have settled; all, if that is due."""
         self._waiting.update(changed)
+        # as `limner store sync --yes`: a look at some files does not see what it has decided
+        if self._standing and self._state() != self._left:
+            self._left = self._state()
+            self.due = min(self.due, time.monotonic() + _AGAIN)
         if len(self._waiting) > _FLOOD:
             self.due = min(self.due, time.monotonic())
         settled = _settled(self._waiting, stop)
@@ -180,6 +186,14 @@ class _Rounds:
             if whole:
                 self.due = time.monotonic() + self._pause()
             self._waiting -= settled
+            self._left = self._state()
+
+    def _state(self) -> tuple[object, ...]:
+        """The value that changes with every commit to the store; while that is away, as it was."""
+        try:
+            return self.files.rows.identity()
+        except StoreError:
+            return self._left
 
     def _look(self, settled: set[str], *, whole: bool) -> SyncReport:
         steady = not whole or self._clock_is_steady()

@@ -14,10 +14,10 @@ import pytest
 from limner.errors import StoreError
 from limner.search import watch as module
 from limner.search.index import index_pictures
-from limner.search.sync import SyncSettings
+from limner.search.sync import SyncSettings, sync
 from limner.search.watch import watch
 from limner.store.files import StoreFiles
-from limner.store.folders import TEXT
+from limner.store.folders import TEXT, Folder, follow_folders
 from limner.store_reports import SyncReport
 from tests.search.fake import FakeEncoder, draw
 from tests.search.test_places import made
@@ -177,6 +177,22 @@ def test_a_doubt_is_told_when_it_begins_and_when_it_is_over(
     assert found(store) == files_in(folder)
     assert not told.reports[-1].added
     assert told.troubles[-1].startswith("no longer in doubt: the files of 10 of 2")
+
+
+def test_what_another_process_decides_of_a_folder_that_is_away_is_seen(
+    store: StoreFiles, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_AGAIN", 3.0)
+    shutil.move(folder / "store", tmp_path / "store")
+    store = StoreFiles.open(tmp_path / "store")
+    follow_folders(store, [Folder(str(folder / "0"))])
+    follow_folders(store, [Folder(str(folder / "1"))])
+    (folder / "1").rename(tmp_path / "unmounted")
+    with watched(store) as told:
+        until(lambda: any(report.away for report in told.reports))
+        sync(FakeEncoder(), StoreFiles.open(store.folder), SyncSettings(yes=True))
+        until(lambda: not told.reports[-1].away, 20.0)
+    assert found(store) == files_in(folder)
 
 
 def test_a_flood_of_changes(store: StoreFiles, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

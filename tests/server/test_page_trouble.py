@@ -307,3 +307,30 @@ def test_an_empty_file_is_no_query(page: "Page") -> None:
     assert "picture=" not in page.url
     answer = page.request.post("/v1/search", data={"image": ""})
     assert answer.json()["detail"] == "image: the file is empty"
+
+
+def test_a_page_left_open_asks_on_when_the_server_was_away(page: "Page") -> None:
+    now = {"follows": True, "pictures": 9, "done": 9, "total": 9, "away": 0, "away_folders": [], "found": 0}
+    answers = [now, None, 503, {**now, "pictures": 12}, {**now, "pictures": 13}]
+
+    def answer(route: "Route") -> None:
+        told = answers.pop(0)
+        if told is None:
+            route.abort()
+        elif isinstance(told, int):
+            route.fulfill(status=told, body="a proxy's page")
+        else:
+            route.fulfill(json=told)
+
+    page.clock.install()
+    page.route("**/v1/following", answer)
+    page.goto("/")
+    page.wait_for_selector("#stock:has-text('9 pictures')")
+    while answers:
+        left = len(answers)
+        with page.expect_event("requestfinished" if answers[0] else "requestfailed"):
+            page.clock.run_for(15_000)
+        assert len(answers) == left - 1
+        # the answer has come to the page
+        page.wait_for_timeout(100)
+    assert page.inner_text("#stock") == "13 pictures"

@@ -33,23 +33,30 @@ async function look() {
   let now;
   try {
     now = await following();
-  } catch {
+  } catch (problem) {
+    // A server that is away, or busy, comes back.
+    if (known && ![401, 403].includes(problem.status)) return again(SELDOM);
+  }
+  if (!now?.follows || !known) {
     timer = null; // the next question of the page begins anew
     return;
   }
-  if (!now.follows || !known) return;
   last = now;
   known.follows = true;
   show();
   if (now.found !== found) showAlerts();
   found = now.found;
-  timer = setTimeout(() => !document.hidden && look(), now.done < now.total ? OFTEN : SELDOM);
+  again(now.done < now.total ? OFTEN : SELDOM);
   if (now.pictures === known.pictures) return;
   const first = !known.pictures;
   known.pictures = now.pictures;
   sayStock(now.pictures);
   // The first pictures come into a page that had nothing to show.
   if (first) storeChanged();
+}
+
+function again(wait) {
+  timer = setTimeout(() => !document.hidden && look(), wait);
 }
 
 const show = () => byId("following").replaceChildren(...told(last));
