@@ -40,9 +40,9 @@ Matrix = Float[np.ndarray, "rows dim"]
 
 def small_copy(image: Image.Image) -> UInt8[np.ndarray, " values"]:
     """A picture as a row of 16 × 16 colours; a JPEG that is not loaded yet is decoded at no more than it takes."""
-    # four times as many pixels a side: of hardly more than sixteen some colours are of one pixel and others of two, and
+    # eight times as many pixels a side: of hardly more than sixteen some colours are of one pixel, others of two, and
     # 144 of 200 copies at 160 pixels were other pictures
-    image.draft("RGB", (4 * SMALL, 4 * SMALL))
+    image.draft("RGB", (8 * SMALL, 8 * SMALL))
     return np.asarray(image.convert("RGB").resize((SMALL, SMALL), Image.Resampling.BOX)).ravel()
 
 

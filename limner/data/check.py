@@ -220,7 +220,7 @@ def _inspect(path: Path, open_images: bool) -> Finding:
         with path.open("rb") as file:
             # The bytes, not the pixels: a copy that was saved again is another file and is not found.
             digest = hashlib.file_digest(file, "sha256").digest()
-        small = small_copy(open_rgb(path, short_side=4 * SMALL))
+        small = small_copy(open_rgb(path, short_side=8 * SMALL))
     # Both are OSErrors, so they come before the clause for those.
     except (FileNotFoundError, NotADirectoryError):
         return Finding("missing")

@@ -70,7 +70,7 @@ def test_a_copy_of_any_size_is_the_same(side: int, other: int, seed: int) -> Non
     rng = np.random.default_rng(seed)
     layers = (
         Image.fromarray(rng.integers(0, 256, (size, size, 3), dtype=np.uint8)).resize((400, 400))
-        for size in (5, 17, 53, 400)
+        for size in (5, 17, 53, 160)
     )
     texture = Image.fromarray(np.mean([np.asarray(one, np.float32) for one in layers], 0).astype(np.uint8))
     copies = [small_copy(saved(texture.resize((size, size)), "JPEG", quality=80)) for size in (side, other)]
