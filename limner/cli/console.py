@@ -61,7 +61,10 @@ class Screen:
             what = one_line(what)
         if isinstance(what, str) and self._console is None:
             # looked up at each call: pytest and torch's launcher put other streams in their place
-            getattr(sys, self._stream).write(what + "\n")
+            stream = getattr(sys, self._stream)
+            stream.write(what + "\n")
+            # a file or a service's log would get the lines of a watch at its end
+            stream.flush()
         else:
             self.rich.print(what)
 

@@ -1,4 +1,6 @@
 import io
+import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -21,6 +23,16 @@ def test_consoles_print_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
         printer.print("/data/:dog:/[bold]1[/].jpg")
     said = capsys.readouterr()
     assert said.out == said.err == "/data/:dog:/[bold]1[/].jpg\n"
+
+
+def test_a_line_is_there_when_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a file or a service's log, whose streams keep what they are given for a while."""
+    for name in ("stdout", "stderr"):
+        with (tmp_path / name).open("w") as stream:
+            monkeypatch.setattr(sys, name, stream)
+            console.Screen(name).print("one more picture")
+            assert (tmp_path / name).read_text() == "one more picture\n"
+            monkeypatch.undo()
 
 
 def test_a_line_holds_no_command_of_a_terminal() -> None:
