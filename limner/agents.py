@@ -191,6 +191,7 @@ def agent_server(library: Store | Client) -> Any:
                     name=name,
                     description=call.__doc__,
                     input_schema=arguments[name].model_json_schema(),
+                    output_schema=_answer_schema(call),
                     annotations=looks,
                 )
                 for name, call in calls.items()
@@ -251,6 +252,16 @@ def _arguments(call: Callable[..., Any]) -> type[BaseModel]:
         for name, one in signature(call).parameters.items()
     }
     return create_model(call.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+def _answer_schema(call: Callable[..., Any]) -> dict[str, Any] | None:
+    """The schema of what a tool answers; None for a picture."""
+    kind = get_type_hints(call)["return"]
+    if kind is bytes:
+        return None
+    answer = kind if issubclass(kind, BaseModel) else create_model("Answer", result=(kind, ...))
+    schema: dict[str, Any] = answer.model_json_schema(mode="serialization")
+    return schema
 
 
 def _found(picture: Hit | Item) -> Found:

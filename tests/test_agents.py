@@ -137,6 +137,14 @@ def test_the_server_has_a_version_and_its_tools_take_no_other_arguments(store: S
     version, listed = asyncio.run(asked())
     assert version == limner.__version__
     assert {tool.input_schema["additionalProperties"] for tool in listed.tools} == {False}
+    # the client holds answers against these; a picture has none
+    answers = {tool.name: tool.output_schema for tool in listed.tools}
+    assert {name for name, schema in answers.items() if schema is None} == {
+        "look_at_pictures",
+        "look_closely",
+    }
+    assert answers["search_pictures"]["required"] == ["found", "matching", "notes"]
+    assert list(answers["count_pictures"]["properties"]) == ["result"]
 
 
 def test_no_tool_changes_anything(store: Store) -> None:

@@ -128,6 +128,7 @@ REFUSED = {
     "store.add(pictures[0], metadata={'path': 'zz'})": "'path' is the picture's own in conditions",
     "store.add(pictures[0], metadata={' ': 'zz'})": "expected names without blanks at their ends, got ' '",
     "store.add(pictures[0], metadata={1: 'a'})": "expected text as the name of a fact, got 1",
+    "store.add(pictures[0], metadata='x=1')": "metadata: facts by name, such as {'camera': 3}, was expected, got 'x=1'",
     "store.item(3)": "the key of a picture (`id` of a hit or item) was expected, got 3",
     "store.erase(3)": "the key of a picture or sentence was expected, or several; got 3",
     "store.explain(3, key)": "explain: a text was expected, got 3",

@@ -9,7 +9,7 @@ import limner
 ROOT = Path(limner.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-LINES, TEST_LINES = 77_215, 79_153
+LINES, TEST_LINES = 77_226, 79_162
 """Lines of Python of the package without the people that are drawn, and of the tests. The plan is 62,000 and 70,000."""
 
 METHODS, PARAMETERS, FILE_LINES = 20, 8, 500

@@ -102,7 +102,7 @@ def _of_dataset(run: "TrainedModel", data: str, split: str, **how: Any) -> "Cali
     with counting_each("pictures") as progress:
         made = calibrate_run(run, dataset, split, progress=progress, **how)
     # what it is worth is printed before it is written, so that a full disk does not take the figures along
-    out.print(_table(split, "by cross-validation", len(dataset), made, made.reliability))
+    out.print(_table(split, "by cross-validation", made.images, made, made.reliability))
     if made.remark is not None:
         err.print(made.remark)
     _say_what_is_replaced(run)
